@@ -10,18 +10,18 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use elbow_extmem::pager::{HolesomeMemory, PagerStats};
+use elbow_extmem::pager::{PagedMemory, PagerStats};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let resident_mib = arguments.next().map_or(Ok(64), |text| text.parse::<usize>())?;
     let dir = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
-    let mut memory = HolesomeMemory::new_in(&dir, resident_mib << 22, resident_mib << 20)?;
+    let mut memory = PagedMemory::new_in(&dir, resident_mib << 22, resident_mib << 20)?;
     sort(&mut memory)
 }
 
 /// Fills memory with random numbers, sorts them, and gives it all back; tells what each part took.
-pub(crate) fn sort(memory: &mut HolesomeMemory) -> Result<(), Box<dyn Error>> {
+pub(crate) fn sort(memory: &mut PagedMemory) -> Result<(), Box<dyn Error>> {
     let begin = Instant::now();
     let mut state = 1_u64;
     for number in bytemuck::cast_slice_mut::<u8, u64>(memory) {
@@ -42,7 +42,7 @@ pub(crate) fn sort(memory: &mut HolesomeMemory) -> Result<(), Box<dyn Error>> {
     tell("dropped", begin, memory)
 }
 
-fn tell(what: &str, begin: Instant, memory: &HolesomeMemory) -> Result<(), Box<dyn Error>> {
+fn tell(what: &str, begin: Instant, memory: &PagedMemory) -> Result<(), Box<dyn Error>> {
     let seconds = begin.elapsed().as_secs_f64();
     let PagerStats {
         resident_bytes,

@@ -10,13 +10,13 @@
 //! a block of the store, or in both. When the budget is used up the chunk that came first leaves: if it was changed it
 //! is written, if it is all zeros its block is freed. So the store's file is as large as what is live and has left.
 //!
-//! Invariants: more than the budget is resident only if a chunk could not be written ([`HolesomeMemory::failure`] says
+//! Invariants: more than the budget is resident only if a chunk could not be written ([`PagedMemory::failure`] says
 //! why); then nothing is lost, and it is tried again at the next fault.
 //!
 //! Not here: anything that outlives the process. The file has no name. A child process does not have the memory.
 //!
 //! Where a chunk cannot be read back the process ends with a message, as it does (by SIGBUS) where a mapped file cannot
-//! be read. Without the privilege to serve faults in system calls ([`HolesomeMemory::serves_system_calls`]), a system
+//! be read. Without the privilege to serve faults in system calls ([`PagedMemory::serves_system_calls`]), a system
 //! call into bytes that are not resident fails with EFAULT: read such bytes first, or go through a buffer.
 //!
 //! Source: Vengroff & Kotz, *A Holesome File System*, section 4.2; userfaultfd(2).
@@ -39,7 +39,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::store::{BlockStore, Options, StoreError};
 use faults::{Faults, Region};
-use resident::{Fatal, ResidentSet};
+use resident::{ResidentSet, ServeError};
 
 pub use error::PagerError;
 pub use resident::{CHUNK_BYTES, PagerStats};
@@ -50,15 +50,15 @@ const RESIDENT_CHUNKS_MIN: usize = 16;
 /// Bytes, zeros at first, of which only so many are resident.
 ///
 /// ```no_run
-/// use elbow_extmem::pager::HolesomeMemory;
+/// use elbow_extmem::pager::PagedMemory;
 ///
-/// let mut memory = HolesomeMemory::new(1 << 30, 64 << 20)?;
+/// let mut memory = PagedMemory::new(1 << 30, 64 << 20)?;
 /// memory[123_456_789] = 1;
 /// memory.discard(0..1 << 30)?;
 /// assert_eq!(memory[123_456_789], 0);
 /// # Ok::<(), elbow_extmem::pager::PagerError>(())
 /// ```
-pub struct HolesomeMemory {
+pub struct PagedMemory {
     len: usize,
     shared: Arc<Shared>,
     server: Option<JoinHandle<()>>,
@@ -71,7 +71,7 @@ struct Shared {
     stop: OwnedFd,
 }
 
-impl HolesomeMemory {
+impl PagedMemory {
     /// Memory of `len` bytes, `resident_bytes` of them in memory at most, the others in a nameless file among the
     /// temporary ones. Both are rounded to 64 KiB.
     ///
@@ -166,8 +166,8 @@ impl HolesomeMemory {
         resident
             .discard(first..end, &self.shared.region)
             .map_err(|fatal| match fatal {
-                Fatal::Store(error) => error.into(),
-                Fatal::System(errno) => PagerError::System {
+                ServeError::Store(error) => error.into(),
+                ServeError::System(errno) => PagerError::System {
                     what: "discard memory",
                     errno,
                 },
@@ -202,7 +202,7 @@ impl HolesomeMemory {
     }
 }
 
-impl Deref for HolesomeMemory {
+impl Deref for PagedMemory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -214,7 +214,7 @@ impl Deref for HolesomeMemory {
     }
 }
 
-impl DerefMut for HolesomeMemory {
+impl DerefMut for PagedMemory {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`; the pager moves chunks, but never changes what is in them.
         #[allow(unsafe_code)]
@@ -224,7 +224,7 @@ impl DerefMut for HolesomeMemory {
     }
 }
 
-impl Drop for HolesomeMemory {
+impl Drop for PagedMemory {
     fn drop(&mut self) {
         let told = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
         debug_assert!(told.is_ok(), "an eventfd takes a number");
@@ -237,7 +237,7 @@ impl Drop for HolesomeMemory {
 impl Shared {
     /// The thread of the pager: serves faults until it is told to stop.
     fn serve(&self) {
-        let _end = EndTogether;
+        let _end = AbortOnPanic;
         loop {
             let mut waited = [
                 PollFd::new(&self.faults, PollFlags::IN),
@@ -245,7 +245,7 @@ impl Shared {
             ];
             match poll(&mut waited, None) {
                 Ok(_) | Err(Errno::INTR) => (),
-                Err(errno) => end_process(&Fatal::System(errno)),
+                Err(errno) => end_process(&ServeError::System(errno)),
             }
             if waited[1].revents().contains(PollFlags::IN) {
                 return;
@@ -256,7 +256,7 @@ impl Shared {
         }
     }
 
-    fn serve_waiting(&self) -> Result<(), Fatal> {
+    fn serve_waiting(&self) -> Result<(), ServeError> {
         while let Some(fault) = self.faults.next()? {
             self.resident.lock().serve(fault, &self.faults, &self.region)?;
         }
@@ -265,9 +265,9 @@ impl Shared {
 }
 
 /// Threads that wait for a page wait for ever when nobody serves them.
-struct EndTogether;
+struct AbortOnPanic;
 
-impl Drop for EndTogether {
+impl Drop for AbortOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             std::process::abort();
@@ -275,7 +275,7 @@ impl Drop for EndTogether {
     }
 }
 
-fn end_process(fatal: &Fatal) -> ! {
+fn end_process(fatal: &ServeError) -> ! {
     eprintln!("elbow: memory that is not resident cannot be had: {fatal}");
     std::process::abort();
 }

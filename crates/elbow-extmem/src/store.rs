@@ -41,8 +41,8 @@ mod layout;
 mod open;
 mod probe;
 mod release;
+mod release_state;
 mod transfer;
-mod upkeep;
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,8 +54,8 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use bitmap::Versions;
 use blocks::{Blocks, Fault};
 use layout::Layout;
+use release_state::ReleaseState;
 use transfer::Transfer;
-use upkeep::Upkeep;
 
 pub use block_id::BlockId;
 pub use error::{Result, StoreError};
@@ -119,7 +119,7 @@ pub struct BlockStore {
     /// Told when a release has ended.
     released: Condvar,
     /// Held while blocks are released or the map is written: one at a time.
-    upkeep: Mutex<Upkeep>,
+    release_state: Mutex<ReleaseState>,
 }
 
 impl BlockStore {
@@ -139,7 +139,7 @@ impl BlockStore {
             layout,
             blocks: Mutex::new(blocks),
             released: Condvar::new(),
-            upkeep: Mutex::new(Upkeep::new(versions)),
+            release_state: Mutex::new(ReleaseState::new(versions)),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The block store against a model, at its edges and with many threads.
 #![allow(clippy::unwrap_used)]
 
-mod store_ground;
+mod store_test_dir;
 
 use std::collections::BTreeMap;
 use std::io::{IoSlice, Read as _, Write as _};
@@ -15,7 +15,7 @@ use elbow_testkit::cases::for_each_seed;
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
-use store_ground::{Ground, KINDS, UNIT, content, name, numbers, options};
+use store_test_dir::{KINDS, TestDir, UNIT, content, name, numbers, options};
 
 /// What a store should be: for each block nothing, if it is free, or the stamp that was written to it, if any.
 #[derive(Default)]
@@ -108,15 +108,15 @@ fn check(store: &BlockStore, model: &Model) {
 fn it_is_the_store_of_the_model() {
     for kind in KINDS {
         for_each_seed(6, |rng| {
-            let ground = Ground::in_memory();
-            let (mut store, mut model) = (ground.create(kind), Model::default());
+            let test_dir = TestDir::in_memory();
+            let (mut store, mut model) = (test_dir.create(kind), Model::default());
             for _ in 0..6 {
                 for _ in 0..60 {
                     step(&store, &mut model, rng);
                 }
                 check(&store, &model);
                 store.close().unwrap();
-                store = ground.open().unwrap();
+                store = test_dir.open().unwrap();
                 model.forget_unwritten();
                 check(&store, &model);
             }
@@ -126,72 +126,72 @@ fn it_is_the_store_of_the_model() {
 
 #[test]
 fn a_killed_process_loses_no_written_block_of_a_store_with_holes() {
-    let ground = Ground::new();
-    let store = ground.create(options(FreeMap::Holes, false));
+    let test_dir = TestDir::new();
+    let store = test_dir.create(options(FreeMap::Holes, false));
     let blocks = store.alloc_many(5).unwrap();
     store.write(blocks[0], &content(1, UNIT as usize)).unwrap();
     store.write(blocks[3], &content(0, UNIT as usize)).unwrap();
     drop(store); // no sync, no close
-    let found = ground.open().unwrap().allocated();
+    let found = test_dir.open().unwrap().allocated();
     assert_eq!(found, numbers([0, 3]), "a block of zeros was written too");
 }
 
 #[test]
 fn the_bitmap_grows_by_pages_and_shrinks_again() {
     const PAGE: usize = 32448;
-    let ground = Ground::in_memory();
+    let test_dir = TestDir::in_memory();
     let kind = Options {
         block_bytes: Some(512),
         ..options(FreeMap::Bitmap, false)
     };
-    let store = ground.create(kind);
+    let store = test_dir.create(kind);
     let blocks = store.alloc_many(2 * PAGE + 10).unwrap();
     let chosen = [0, 1, PAGE - 1, PAGE, 2 * PAGE - 1, 2 * PAGE, 2 * PAGE + 9].map(|index| blocks[index]);
     let data: Vec<u8> = chosen.iter().flat_map(|block| content(block.0 + 1, 512)).collect();
     store.write_many(&chosen, &data).unwrap();
     store.close().unwrap();
 
-    let store = ground.open().unwrap();
+    let store = test_dir.open().unwrap();
     assert_eq!(store.len(), 7);
     let mut read = vec![0; data.len()];
     store.read_many(&chosen, &mut read).unwrap();
     assert_eq!(read, data);
     store.free_many(&chosen[2..]).unwrap();
     store.sync().unwrap();
-    assert_eq!(ground.bytes_long(), 512 + 2 * 4096 + 2 * 512);
+    assert_eq!(test_dir.bytes_long(), 512 + 2 * 4096 + 2 * 512);
     // Pages that were cut off begin anew.
     let blocks = store.alloc_many(2 * PAGE).unwrap();
     store.write(blocks[2 * PAGE - 1], &content(9, 512)).unwrap();
     store.close().unwrap();
     let expected = numbers([0, 1, 2 * PAGE as u64 + 1]);
-    assert_eq!(ground.open().unwrap().allocated(), expected);
+    assert_eq!(test_dir.open().unwrap().allocated(), expected);
 }
 
 #[test]
 fn the_file_shrinks_with_its_blocks() {
     for kind in KINDS {
-        let ground = Ground::new();
-        let store = ground.create(kind);
+        let test_dir = TestDir::new();
+        let store = test_dir.create(kind);
         let blocks = store.alloc_many(100).unwrap();
         store.write_many(&blocks, &vec![1; 100 * store.block_bytes()]).unwrap();
         store.sync().unwrap();
-        let full = ground.bytes_taken();
+        let full = test_dir.bytes_taken();
         assert!(full >= 100 * UNIT);
         store.free_many(&blocks[10..50]).unwrap();
         store.sync().unwrap();
-        assert!(ground.bytes_taken() <= full - 40 * UNIT, "the middle is punched");
+        assert!(test_dir.bytes_taken() <= full - 40 * UNIT, "the middle is punched");
         store.free_many(&blocks[50..]).unwrap();
         store.free_many(&blocks[..10]).unwrap();
         store.close().unwrap();
-        assert_eq!(ground.bytes_long(), 512);
-        assert!(ground.bytes_taken() <= UNIT);
+        assert_eq!(test_dir.bytes_long(), 512);
+        assert!(test_dir.bytes_taken() <= UNIT);
     }
 }
 
 #[test]
 fn freed_blocks_are_given_back_without_a_sync_when_there_are_many() {
-    let ground = Ground::new();
-    let store = ground.create(options(FreeMap::Holes, false));
+    let test_dir = TestDir::new();
+    let store = test_dir.create(options(FreeMap::Holes, false));
     let blocks = store.alloc_many(3000).unwrap();
     store.write_many(&blocks, &vec![1; 3000 * UNIT as usize]).unwrap();
     store.sync().unwrap();
@@ -199,14 +199,14 @@ fn freed_blocks_are_given_back_without_a_sync_when_there_are_many() {
         store.free(block).unwrap();
     }
     // The header and the last block, and less than 2048 that wait.
-    assert!(ground.data().total_bytes() < 2050 * UNIT, "{:?}", ground.data());
+    assert!(test_dir.data().total_bytes() < 2050 * UNIT, "{:?}", test_dir.data());
 }
 
 #[test]
 fn a_block_allocated_again_holds_nothing_of_its_past() {
     for kind in KINDS {
-        let ground = Ground::new();
-        let store = ground.create(kind);
+        let test_dir = TestDir::new();
+        let store = test_dir.create(kind);
         let blocks = store.alloc_many(2).unwrap();
         let mut data = vec![5; 2 * store.block_bytes()];
         store.write_many(&blocks, &data).unwrap();
@@ -215,14 +215,14 @@ fn a_block_allocated_again_holds_nothing_of_its_past() {
         store.read(blocks[0], &mut data[..store.block_bytes()]).unwrap();
         assert!(data[..store.block_bytes()].iter().all(|&byte| byte == 0));
         store.close().unwrap();
-        assert_eq!(ground.open().unwrap().allocated(), numbers([1]));
+        assert_eq!(test_dir.open().unwrap().allocated(), numbers([1]));
     }
 }
 
 #[test]
 fn mistakes_are_told_and_change_nothing() {
-    let ground = Ground::new();
-    let store = ground.create(options(FreeMap::Probe, false));
+    let test_dir = TestDir::new();
+    let store = test_dir.create(options(FreeMap::Probe, false));
     let blocks = store.alloc_many(3).unwrap();
     store.free(blocks[1]).unwrap();
     let mut data = vec![0; store.block_bytes()];
@@ -270,45 +270,47 @@ fn files_that_are_no_store_are_refused_and_left_alone() {
             "the header of block store blocks cannot be used: unknown version 9",
         ),
     ] {
-        let ground = Ground::new();
-        let file = RealStorage.create(&ground.root, name(), 0o600).unwrap();
+        let test_dir = TestDir::new();
+        let file = RealStorage.create(&test_dir.root, name(), 0o600).unwrap();
         RealStorage.write(&file, &[IoSlice::new(bytes)], 0).unwrap();
-        let error = ground.open().unwrap_err().to_string();
+        let error = test_dir.open().unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
-        assert_eq!(ground.bytes_long(), bytes.len() as u64);
+        assert_eq!(test_dir.bytes_long(), bytes.len() as u64);
     }
-    let ground = Ground::new();
-    assert_eq!(ground.open().unwrap_err().errno(), Errno::NOENT);
+    let test_dir = TestDir::new();
+    assert_eq!(test_dir.open().unwrap_err().errno(), Errno::NOENT);
 }
 
 #[test]
 fn a_damaged_header_is_found() {
-    let ground = Ground::new();
-    drop(ground.create(Options::default()));
-    RealStorage.write(&ground.file(), &[IoSlice::new(b"\x01")], 20).unwrap();
-    let error = ground.open().unwrap_err();
+    let test_dir = TestDir::new();
+    drop(test_dir.create(Options::default()));
+    RealStorage
+        .write(&test_dir.file(), &[IoSlice::new(b"\x01")], 20)
+        .unwrap();
+    let error = test_dir.open().unwrap_err();
     assert!(matches!(error, StoreError::Header { .. }), "{error}");
 }
 
 #[test]
 fn an_old_file_is_not_overwritten() {
-    let ground = Ground::new();
-    let store = ground.create(Options::default());
-    let again = BlockStore::create(Arc::new(RealStorage), &ground.root, name(), Options::default());
+    let test_dir = TestDir::new();
+    let store = test_dir.create(Options::default());
+    let again = BlockStore::create(Arc::new(RealStorage), &test_dir.root, name(), Options::default());
     assert_eq!(again.unwrap_err().errno(), Errno::EXIST);
     store.close().unwrap();
-    ground.open().unwrap();
+    test_dir.open().unwrap();
 }
 
 #[test]
 fn a_store_is_open_once() {
-    let ground = Ground::new();
-    let store = ground.create(Options::default());
-    let error = ground.open().unwrap_err();
+    let test_dir = TestDir::new();
+    let store = test_dir.create(Options::default());
+    let error = test_dir.open().unwrap_err();
     assert_eq!(error.to_string(), "blocks is open already, in this process or another");
     assert_eq!(error.errno(), Errno::BUSY);
     drop(store);
-    ground.open().unwrap();
+    test_dir.open().unwrap();
 }
 
 /// A store could not be opened right after it was closed while another thread started a program: between fork and exec
@@ -318,8 +320,8 @@ fn a_store_is_open_once() {
 fn a_program_being_started_does_not_keep_a_store_open() {
     use std::os::unix::process::CommandExt;
 
-    let ground = Ground::new();
-    let store = ground.create(Options::default());
+    let test_dir = TestDir::new();
+    let store = test_dir.create(Options::default());
     let (told, tell) = std::io::pipe().unwrap();
     let starting = thread::spawn(move || {
         let mut program = std::process::Command::new("true");
@@ -335,82 +337,82 @@ fn a_program_being_started_does_not_keep_a_store_open() {
     });
     (&told).read_exact(&mut [0]).unwrap();
     store.close().unwrap();
-    drop(ground.open().unwrap());
-    ground.open().unwrap();
+    drop(test_dir.open().unwrap());
+    test_dir.open().unwrap();
     assert!(!starting.is_finished(), "the child was still being started");
     assert!(starting.join().unwrap().success());
 }
 
 #[test]
 fn sizes_that_cannot_be_are_refused_before_there_is_a_file() {
-    let ground = Ground::new();
+    let test_dir = TestDir::new();
     for block_bytes in [0, 100, 513, 1 << 31] {
         let kind = Options {
             block_bytes: Some(block_bytes),
             ..Options::default()
         };
-        let made = BlockStore::create(Arc::new(RealStorage), &ground.root, name(), kind);
+        let made = BlockStore::create(Arc::new(RealStorage), &test_dir.root, name(), kind);
         assert!(matches!(made, Err(StoreError::BlockBytes { .. })), "{block_bytes}");
     }
-    assert!(RealStorage.list(&ground.root).unwrap().is_empty());
+    assert!(RealStorage.list(&test_dir.root).unwrap().is_empty());
 }
 
 #[test]
 fn blocks_smaller_than_holes_need_the_bitmap() {
-    let ground = Ground::new();
+    let test_dir = TestDir::new();
     let small = |free_map| Options {
         block_bytes: Some(512),
         free_map,
         checksums: false,
     };
-    let error = BlockStore::create(Arc::new(RealStorage), &ground.root, name(), small(FreeMap::Holes));
+    let error = BlockStore::create(Arc::new(RealStorage), &test_dir.root, name(), small(FreeMap::Holes));
     assert!(matches!(error, Err(StoreError::NoHoles { block_bytes: 512, .. })));
-    assert!(RealStorage.list(&ground.root).unwrap().is_empty());
-    let store = ground.create(small(FreeMap::Probe));
+    assert!(RealStorage.list(&test_dir.root).unwrap().is_empty());
+    let store = test_dir.create(small(FreeMap::Probe));
     assert_eq!(store.free_map(), FreeMap::Bitmap);
 }
 
 #[test]
 fn storage_that_cannot_punch_gets_the_bitmap() {
-    let ground = Ground::new();
+    let test_dir = TestDir::new();
     let refused = |operation| Plan::fail(Errno::OPNOTSUPP).on(operation).times(u64::MAX);
     let plans = [Operation::Punch, Operation::NextData].map(refused);
     let storage = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new(plans)));
-    let store = BlockStore::create(storage.clone(), &ground.root, name(), Options::default()).unwrap();
+    let store = BlockStore::create(storage.clone(), &test_dir.root, name(), Options::default()).unwrap();
     assert_eq!(store.free_map(), FreeMap::Bitmap);
     let blocks = store.alloc_many(4).unwrap();
     store.write_many(&blocks, &vec![3; 4 * store.block_bytes()]).unwrap();
     store.free(blocks[1]).unwrap();
     store.close().unwrap();
     assert_eq!(storage.hook().fired(), 2, "the probe, and one free");
-    let store = BlockStore::open(storage.clone(), &ground.root, name()).unwrap();
+    let store = BlockStore::open(storage.clone(), &test_dir.root, name()).unwrap();
     assert_eq!(store.allocated(), numbers([0, 2, 3]));
     assert_eq!(storage.hook().fired(), 3, "nor can it be asked where data is");
 }
 
 #[test]
 fn a_copy_without_holes_is_found_out() {
-    let ground = Ground::new();
-    let store = ground.create(options(FreeMap::Holes, false));
+    let test_dir = TestDir::new();
+    let store = test_dir.create(options(FreeMap::Holes, false));
     let block = store.alloc_many(9).unwrap()[8];
     store.write(block, &vec![1; UNIT as usize]).unwrap();
     store.close().unwrap();
-    let mut bytes = vec![0; ground.bytes_long() as usize];
-    RealStorage.read(&ground.file(), &mut bytes, 0).unwrap();
-    RealStorage.write(&ground.file(), &[IoSlice::new(&bytes)], 0).unwrap();
-    let error = ground.open().unwrap_err();
+    let mut bytes = vec![0; test_dir.bytes_long() as usize];
+    RealStorage.read(&test_dir.file(), &mut bytes, 0).unwrap();
+    RealStorage.write(&test_dir.file(), &[IoSlice::new(&bytes)], 0).unwrap();
+    let error = test_dir.open().unwrap_err();
     assert!(matches!(error, StoreError::HolesLost { .. }), "{error}");
 }
 
 #[test]
 fn a_checksum_finds_damage_and_misplacement() {
-    let ground = Ground::new();
-    let store = ground.create(options(FreeMap::Holes, true));
+    let test_dir = TestDir::new();
+    let store = test_dir.create(options(FreeMap::Holes, true));
     assert_eq!(store.block_bytes() as u64, UNIT - 8);
     let blocks = store.alloc_many(3).unwrap();
     let mut data = vec![6; 3 * store.block_bytes()];
     store.write_many(&blocks, &data).unwrap();
-    let file = ground.file();
+    let file = test_dir.file();
     let offset = |block: u64| (2 + block) * UNIT;
     RealStorage
         .write(&file, &[IoSlice::new(b"x")], offset(1) + 100)
@@ -431,8 +433,8 @@ fn a_checksum_finds_damage_and_misplacement() {
 
 #[test]
 fn a_page_of_the_bitmap_with_both_copies_damaged_is_found() {
-    let ground = Ground::new();
-    let store = ground.create(options(FreeMap::Bitmap, false));
+    let test_dir = TestDir::new();
+    let store = test_dir.create(options(FreeMap::Bitmap, false));
     let block = store.alloc().unwrap();
     store.write(block, &vec![1; UNIT as usize]).unwrap();
     store.sync().unwrap();
@@ -440,22 +442,22 @@ fn a_page_of_the_bitmap_with_both_copies_damaged_is_found() {
     store.alloc_many(2).unwrap();
     store.write(BlockId(1), &vec![1; UNIT as usize]).unwrap();
     store.close().unwrap();
-    let file = ground.file();
+    let file = test_dir.file();
     RealStorage.write(&file, &[IoSlice::new(b"x")], UNIT + 100).unwrap();
-    assert_eq!(ground.open().unwrap().len(), 1, "one copy is enough");
+    assert_eq!(test_dir.open().unwrap().len(), 1, "one copy is enough");
     RealStorage
         .write(&file, &[IoSlice::new(b"x")], UNIT + 4096 + 100)
         .unwrap();
-    let error = ground.open().unwrap_err();
+    let error = test_dir.open().unwrap_err();
     assert!(matches!(error, StoreError::Map { page: 0, .. }), "{error}");
 }
 
 #[test]
 fn a_full_disk_is_told_and_the_store_goes_on() {
     for kind in KINDS {
-        let ground = Ground::new();
+        let test_dir = TestDir::new();
         let storage = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
-        let store = BlockStore::create(storage.clone(), &ground.root, name(), kind).unwrap();
+        let store = BlockStore::create(storage.clone(), &test_dir.root, name(), kind).unwrap();
         let blocks = store.alloc_many(2).unwrap();
         let data = vec![1; 2 * store.block_bytes()];
         storage.hook().arm(Plan::fail(Errno::NOSPC).on(Operation::Write));
@@ -476,16 +478,16 @@ fn a_full_disk_is_told_and_the_store_goes_on() {
         store.sync().unwrap();
         assert_eq!(storage.hook().fired(), 3);
         store.close().unwrap();
-        assert_eq!(ground.open().unwrap().allocated(), numbers([1]));
+        assert_eq!(test_dir.open().unwrap().allocated(), numbers([1]));
     }
 }
 
 #[test]
 fn a_failed_sync_is_made_good_by_the_next() {
-    let ground = Ground::new();
+    let test_dir = TestDir::new();
     let storage = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
     let kind = options(FreeMap::Bitmap, false);
-    let mut store = BlockStore::create(storage.clone(), &ground.root, name(), kind).unwrap();
+    let mut store = BlockStore::create(storage.clone(), &test_dir.root, name(), kind).unwrap();
     for stamp in 1..5 {
         let block = store.alloc().unwrap();
         store.write(block, &content(stamp, UNIT as usize)).unwrap();
@@ -495,7 +497,7 @@ fn a_failed_sync_is_made_good_by_the_next() {
         assert_eq!(store.sync().unwrap_err().errno(), Errno::IO);
         store.sync().unwrap();
         drop(store);
-        store = BlockStore::open(storage.clone(), &ground.root, name()).unwrap();
+        store = BlockStore::open(storage.clone(), &test_dir.root, name()).unwrap();
         assert_eq!(store.len(), stamp);
     }
 }
@@ -503,8 +505,8 @@ fn a_failed_sync_is_made_good_by_the_next() {
 #[test]
 fn threads_never_share_a_block() {
     for kind in KINDS {
-        let ground = Ground::in_memory();
-        let store = ground.create(kind);
+        let test_dir = TestDir::in_memory();
+        let store = test_dir.create(kind);
         let kept: Vec<BTreeMap<BlockId, u64>> = thread::scope(|scope| {
             let store = &store;
             let threads: Vec<_> = (1..=4)
@@ -513,7 +515,7 @@ fn threads_never_share_a_block() {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         store.close().unwrap();
-        let store = ground.open().unwrap();
+        let store = test_dir.open().unwrap();
         assert_eq!(store.len() as usize, kept.iter().map(BTreeMap::len).sum::<usize>());
         let mut data = vec![0; store.block_bytes()];
         for (&block, &stamp) in kept.iter().flatten() {
@@ -549,9 +551,9 @@ fn hammer(store: &BlockStore, thread: u64) -> BTreeMap<BlockId, u64> {
 
 #[test]
 fn the_default_block_is_the_file_systems() {
-    let ground = Ground::new();
-    let store = ground.create(Options::default());
-    let fragment = RealStorage.space(&ground.root).unwrap().fragment_bytes;
+    let test_dir = TestDir::new();
+    let store = test_dir.create(Options::default());
+    let fragment = RealStorage.space(&test_dir.root).unwrap().fragment_bytes;
     assert_eq!(store.block_bytes() as u64, fragment.max(512));
     assert!(store.is_empty());
 }
@@ -561,8 +563,8 @@ fn the_default_block_is_the_file_systems() {
 #[ignore = "a measurement"]
 fn pairs_per_second() {
     const PAIRS: u32 = 5_000_000;
-    let ground = Ground::new();
-    let store = ground.create(Options::default());
+    let test_dir = TestDir::new();
+    let store = test_dir.create(Options::default());
     let held = store.alloc_many(1_000_000).unwrap();
     let begin = std::time::Instant::now();
     for _ in 0..PAIRS {

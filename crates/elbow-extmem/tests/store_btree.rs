@@ -4,7 +4,7 @@
 #[path = "../examples/btree/main.rs"]
 #[allow(dead_code, reason = "its main is not called here")]
 mod btree;
-mod store_ground;
+mod store_test_dir;
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use elbow_extmem::store::BlockStore;
 use elbow_testkit::cases::for_each_seed;
 use rand::Rng;
 use rand::rngs::StdRng;
-use store_ground::{Ground, KINDS, UNIT};
+use store_test_dir::{KINDS, TestDir, UNIT};
 
 fn change(tree: &mut Tree<'_>, model: &mut BTreeMap<u64, u64>, rng: &mut StdRng, grows: bool) {
     for _ in 0..400 {
@@ -49,11 +49,11 @@ fn assert_small(store: &BlockStore, keys: u64, most: u64) {
 #[test]
 fn the_tree_is_the_map_of_the_model() {
     for_each_seed(6, |rng| {
-        let ground = Ground::in_memory();
+        let test_dir = TestDir::in_memory();
         let kind = KINDS[rng.random_range(0..KINDS.len())];
         let most = rng.random_range(3..12);
         let mut model = BTreeMap::new();
-        let mut store = ground.create(kind);
+        let mut store = test_dir.create(kind);
         for round in 0..6 {
             let mut tree = Tree::open(&store, Some(most)).unwrap();
             change(&mut tree, &mut model, rng, round < 3);
@@ -61,7 +61,7 @@ fn the_tree_is_the_map_of_the_model() {
             tree.save().unwrap();
             assert_small(&store, tree.len(), most as u64);
             store.close().unwrap();
-            store = ground.open().unwrap();
+            store = test_dir.open().unwrap();
         }
         let mut tree = Tree::open(&store, Some(most)).unwrap();
         for key in model.keys() {
@@ -75,8 +75,8 @@ fn the_tree_is_the_map_of_the_model() {
 
 #[test]
 fn a_tree_with_nothing_in_it_takes_two_blocks_at_most() {
-    let ground = Ground::new();
-    let parts = btree::run(ground.path(), 20_000).unwrap();
+    let test_dir = TestDir::new();
+    let parts = btree::run(test_dir.path(), 20_000).unwrap();
     let [empty, full, quarter, none] = &parts[..] else {
         panic!("{parts:?}")
     };

@@ -4,7 +4,7 @@
 //! that a crash could have left is opened and compared with what the program knew.
 #![allow(clippy::unwrap_used)]
 
-mod store_ground;
+mod store_test_dir;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use elbow_file::{RealStorage, Storage};
 use elbow_testkit::cases::for_each_seed;
 use rand::Rng;
 use rand::rngs::StdRng;
-use store_ground::{Ground, KINDS, content, name};
+use store_test_dir::{KINDS, TestDir, content, name};
 
 /// Steps of a program. Every fifth is a sync, so that mostly all subsets can be tried.
 const STEPS: usize = 30;
@@ -25,22 +25,22 @@ const BLOCKS: u64 = 8;
 
 /// What happened to one block, and when.
 #[derive(Clone, Copy, Debug)]
-enum Touch {
+enum BlockEvent {
     Write(u64),
     Free,
 }
 
 /// What a program did: moments are those of the storage.
 #[derive(Default)]
-struct Story {
+struct History {
     /// The moment before each touch.
-    touches: Vec<(usize, u64, Touch)>,
+    block_events: Vec<(usize, u64, BlockEvent)>,
     /// The moments in which a sync began and had ended.
     syncs: Vec<Range<usize>>,
 }
 
-fn run(store: &BlockStore, storage: &Volatile, rng: &mut StdRng) -> Story {
-    let mut story = Story::default();
+fn run(store: &BlockStore, storage: &Volatile, rng: &mut StdRng) -> History {
+    let mut history = History::default();
     let mut stamp = 0;
     for _ in 0..STEPS {
         let begin = storage.now();
@@ -48,7 +48,7 @@ fn run(store: &BlockStore, storage: &Volatile, rng: &mut StdRng) -> Story {
         match rng.random_range(0..10) {
             0..2 => {
                 store.sync().unwrap();
-                story.syncs.push(begin..storage.now());
+                history.syncs.push(begin..storage.now());
             }
             2..4 if store.len() < BLOCKS => drop(store.alloc().unwrap()),
             _ if allocated.is_empty() => drop(store.alloc().unwrap()),
@@ -59,8 +59,8 @@ fn run(store: &BlockStore, storage: &Volatile, rng: &mut StdRng) -> Story {
                     .map(|&block| BlockId(block))
                     .collect();
                 store.free_many(&some).unwrap();
-                let frees = some.iter().map(|block| (begin, block.0, Touch::Free));
-                story.touches.extend(frees);
+                let frees = some.iter().map(|block| (begin, block.0, BlockEvent::Free));
+                history.block_events.extend(frees);
             }
             _ => {
                 let block = allocated[rng.random_range(0..allocated.len())];
@@ -68,11 +68,11 @@ fn run(store: &BlockStore, storage: &Volatile, rng: &mut StdRng) -> Story {
                 store
                     .write(BlockId(block), &content(stamp, store.block_bytes()))
                     .unwrap();
-                story.touches.push((begin, block, Touch::Write(stamp)));
+                history.block_events.push((begin, block, BlockEvent::Write(stamp)));
             }
         }
     }
-    story
+    history
 }
 
 /// What a crash may leave of a block.
@@ -84,25 +84,31 @@ struct Allowed {
     torn: bool,
 }
 
-impl Story {
+impl History {
     /// What a crash at a moment may leave of a block.
     fn allows(&self, block: u64, moment: usize, kind: Options) -> Allowed {
         let synced = self.syncs.iter().rev().find(|sync| sync.end <= moment);
         let synced = synced.map_or(0, |sync| sync.start + 1);
-        let touches = self.touches.iter().filter(|touch| touch.1 == block && touch.0 < moment);
-        let (before, since): (Vec<&(usize, u64, Touch)>, Vec<_>) = touches.partition(|touch| touch.0 < synced);
-        let old = before.last().and_then(|touch| match touch.2 {
-            Touch::Write(stamp) => Some(stamp),
-            Touch::Free => None,
+        let block_events = self
+            .block_events
+            .iter()
+            .filter(|block_event| block_event.1 == block && block_event.0 < moment);
+        let (before, since): (Vec<&(usize, u64, BlockEvent)>, Vec<_>) =
+            block_events.partition(|block_event| block_event.0 < synced);
+        let old = before.last().and_then(|block_event| match block_event.2 {
+            BlockEvent::Write(stamp) => Some(stamp),
+            BlockEvent::Free => None,
         });
         let written: BTreeSet<u64> = since
             .iter()
-            .filter_map(|touch| match touch.2 {
-                Touch::Write(stamp) => Some(stamp),
-                Touch::Free => None,
+            .filter_map(|block_event| match block_event.2 {
+                BlockEvent::Write(stamp) => Some(stamp),
+                BlockEvent::Free => None,
             })
             .collect();
-        let was_freed = since.iter().any(|touch| matches!(touch.2, Touch::Free));
+        let was_freed = since
+            .iter()
+            .any(|block_event| matches!(block_event.2, BlockEvent::Free));
         // A bitmap says that a block is there when it is whole, unless it was there before.
         let is_whole_if_new = kind.free_map == FreeMap::Bitmap && old.is_none() && !was_freed;
         let mut stamps: BTreeSet<u64> = old.into_iter().chain(written.iter().copied()).collect();
@@ -119,11 +125,11 @@ impl Story {
 }
 
 /// Compares what a crash left with what it may have left.
-fn check(store: &BlockStore, story: &Story, moment: usize, kind: Options) {
+fn check(store: &BlockStore, history: &History, moment: usize, kind: Options) {
     let found = store.allocated();
     let mut data = vec![0; store.block_bytes()];
     for block in 0..BLOCKS {
-        let allowed = story.allows(block, moment, kind);
+        let allowed = history.allows(block, moment, kind);
         if !found.contains(block) {
             assert!(!allowed.must_be_found, "block {block} is lost");
             continue;
@@ -160,7 +166,7 @@ fn check_content(data: &[u8], allowed: &Allowed, kind: Options, block: u64) {
 }
 
 /// What was recovered can be worked with: nothing is handed out twice, and all is there when it is opened again.
-fn use_it(store: BlockStore, ground: &Ground) {
+fn use_it(store: BlockStore, test_dir: &TestDir) {
     let before = store.allocated();
     let blocks = store.alloc_many(3).unwrap();
     assert!(blocks.iter().all(|block| !before.contains(block.0)));
@@ -169,34 +175,34 @@ fn use_it(store: BlockStore, ground: &Ground) {
         .unwrap();
     let after = store.allocated();
     store.close().unwrap();
-    assert_eq!(ground.open().unwrap().allocated(), after);
+    assert_eq!(test_dir.open().unwrap().allocated(), after);
 }
 
-fn open(image: &Image, ground: &Ground) -> BlockStore {
-    if let Some(old) = RealStorage.list(&ground.root).unwrap().first() {
-        RealStorage.unlink(&ground.root, &old.name).unwrap();
+fn open(image: &Image, test_dir: &TestDir) -> BlockStore {
+    if let Some(old) = RealStorage.list(&test_dir.root).unwrap().first() {
+        RealStorage.unlink(&test_dir.root, &old.name).unwrap();
     }
-    image.write_to(&RealStorage, &ground.root).unwrap();
-    ground.open().unwrap_or_else(|error| panic!("{image}: {error}"))
+    image.write_to(&RealStorage, &test_dir.root).unwrap();
+    test_dir.open().unwrap_or_else(|error| panic!("{image}: {error}"))
 }
 
 #[test]
 fn what_was_synced_survives_a_crash_at_any_write() {
     for kind in KINDS {
         for_each_seed(1, |rng| {
-            let (ground, crashed) = (Ground::in_memory(), Ground::in_memory());
-            let storage = Arc::new(Volatile::new(Arc::new(RealStorage), &ground.root).unwrap());
-            let store = BlockStore::create(storage.clone(), &ground.root, name(), kind).unwrap();
+            let (test_dir, crashed) = (TestDir::in_memory(), TestDir::in_memory());
+            let storage = Arc::new(Volatile::new(Arc::new(RealStorage), &test_dir.root).unwrap());
+            let store = BlockStore::create(storage.clone(), &test_dir.root, name(), kind).unwrap();
             let created = storage.now();
-            let story = run(&store, &storage, rng);
+            let history = run(&store, &storage, rng);
             let (mut images, mut lossy) = (0_u64, 0);
             for moment in created..=storage.now() {
                 let crash = storage.crash_at(moment);
                 lossy += u32::from(crash.pending() > 0);
                 for image in crash.images(rng.random()) {
                     let store = open(&image, &crashed);
-                    let told = Told(&image, moment);
-                    check(&store, &story, moment, kind);
+                    let told = PrintOnPanic(&image, moment);
+                    check(&store, &history, moment, kind);
                     images += 1;
                     if images.is_multiple_of(16) {
                         use_it(store, &crashed);
@@ -213,9 +219,9 @@ fn what_was_synced_survives_a_crash_at_any_write() {
 #[test]
 fn a_crash_while_a_store_is_made_leaves_none_or_an_empty_one() {
     for kind in KINDS {
-        let (ground, crashed) = (Ground::in_memory(), Ground::in_memory());
-        let storage = Arc::new(Volatile::new(Arc::new(RealStorage), &ground.root).unwrap());
-        let store = BlockStore::create(storage.clone(), &ground.root, name(), kind).unwrap();
+        let (test_dir, crashed) = (TestDir::in_memory(), TestDir::in_memory());
+        let storage = Arc::new(Volatile::new(Arc::new(RealStorage), &test_dir.root).unwrap());
+        let store = BlockStore::create(storage.clone(), &test_dir.root, name(), kind).unwrap();
         assert!(store.is_empty());
         for moment in 0..=storage.now() {
             for image in storage.crash_at(moment).images(1) {
@@ -234,9 +240,9 @@ fn a_crash_while_a_store_is_made_leaves_none_or_an_empty_one() {
     }
 }
 
-struct Told<'a>(&'a Image, usize);
+struct PrintOnPanic<'a>(&'a Image, usize);
 
-impl Drop for Told<'_> {
+impl Drop for PrintOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("at moment {}: {}", self.1, self.0);

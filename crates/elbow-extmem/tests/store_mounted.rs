@@ -1,9 +1,9 @@
 //! The block store on the file systems that people have: what SEEK_HOLE and `st_blocks` say is what the store knows.
 #![allow(clippy::unwrap_used)]
 
-#[path = "store_ground/disk.rs"]
+#[path = "store_test_dir/disk.rs"]
 mod disk;
-mod store_ground;
+mod store_test_dir;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use elbow_ranges::RangeSet;
 use elbow_testkit::cases::for_each_seed;
 use rand::Rng;
 use rand::rngs::StdRng;
-use store_ground::{Ground, UNIT, content, name, options};
+use store_test_dir::{TestDir, UNIT, content, name, options};
 
 /// Blocks that a file system may take for its own map of a file in many pieces.
 const MAP_BLOCKS: u64 = 4;
@@ -43,18 +43,18 @@ fn run(store: &BlockStore, written: &mut BTreeSet<u64>, rng: &mut StdRng) {
     }
 }
 
-fn check(ground: &Ground, written: &BTreeSet<u64>, kind: &str) {
+fn check(test_dir: &TestDir, written: &BTreeSet<u64>, kind: &str) {
     let blocks = written.iter().map(|block| (2 + block) * UNIT..(3 + block) * UNIT);
     // The header stands in the first block; of a file that is all header only that is there.
-    let header = 0..UNIT.min(ground.bytes_long());
+    let header = 0..UNIT.min(test_dir.bytes_long());
     let expected: RangeSet = std::iter::once(header).chain(blocks).collect();
-    let mut data = ground.data();
+    let mut data = test_dir.data();
     if data.covers(0, 512) {
-        data.insert(0, UNIT.min(ground.bytes_long()));
+        data.insert(0, UNIT.min(test_dir.bytes_long()));
     }
     assert_eq!(data, expected, "{kind}");
     let live = (written.len() as u64 + 1) * UNIT;
-    let taken = ground.bytes_taken();
+    let taken = test_dir.bytes_taken();
     // What is smaller than a block may stand in the inode.
     let least = if written.is_empty() { 0 } else { live };
     assert!(
@@ -66,22 +66,22 @@ fn check(ground: &Ground, written: &BTreeSet<u64>, kind: &str) {
 fn holes_agree_on(kind: &str) {
     let Some(disk) = Disk::new(kind, 512) else { return };
     for_each_seed(2, |rng| {
-        let ground = Ground::at(&disk.path());
-        let mut store = ground.create(options(FreeMap::Probe, false));
+        let test_dir = TestDir::at(&disk.path());
+        let mut store = test_dir.create(options(FreeMap::Probe, false));
         assert_eq!(store.free_map(), FreeMap::Holes, "{kind} keeps track of holes");
         let mut written = BTreeSet::new();
         for _ in 0..6 {
             run(&store, &mut written, rng);
             store.close().unwrap();
-            check(&ground, &written, kind);
-            store = ground.open().unwrap();
+            check(&test_dir, &written, kind);
+            store = test_dir.open().unwrap();
             assert!(store.allocated().iter().flatten().eq(written.iter().copied()), "{kind}");
         }
         let all: Vec<_> = store.allocated().iter().flatten().map(BlockId).collect();
         store.free_many(&all).unwrap();
         store.close().unwrap();
-        check(&ground, &BTreeSet::new(), kind);
-        assert!(ground.bytes_taken() <= 2 * UNIT, "{kind}");
+        check(&test_dir, &BTreeSet::new(), kind);
+        assert!(test_dir.bytes_taken() <= 2 * UNIT, "{kind}");
     });
 }
 
@@ -89,8 +89,8 @@ fn holes_agree_on(kind: &str) {
 fn fills_up(kind: &str) {
     let Some(disk) = Disk::new(kind, 16) else { return };
     for free_map in [FreeMap::Holes, FreeMap::Bitmap] {
-        let ground = Ground::at(&disk.path());
-        let store = ground.create(options(free_map, true));
+        let test_dir = TestDir::at(&disk.path());
+        let store = test_dir.create(options(free_map, true));
         let data = content(1, store.block_bytes());
         let mut blocks = Vec::new();
         let error = loop {
@@ -109,7 +109,7 @@ fn fills_up(kind: &str) {
         store.sync().unwrap();
         store.write(blocks[blocks.len() - 1], &data).unwrap();
         store.close().unwrap();
-        let store = ground.open().unwrap();
+        let store = test_dir.open().unwrap();
         assert_eq!(store.len(), kept.len() as u64 + 1, "{kind}");
         let mut read = vec![0; data.len()];
         for block in kept {
@@ -120,15 +120,15 @@ fn fills_up(kind: &str) {
 }
 
 /// A store in so many pieces that ext4 keeps two levels of index blocks for its file. Returns its blocks.
-fn in_pieces(ground: &Ground) -> Vec<BlockId> {
+fn in_pieces(test_dir: &TestDir) -> Vec<BlockId> {
     const BLOCKS: usize = 4000;
-    let store = ground.create(options(FreeMap::Probe, false));
+    let store = test_dir.create(options(FreeMap::Probe, false));
     let blocks = store.alloc_many(BLOCKS).unwrap();
     store.write_many(&blocks, &content(7, BLOCKS * UNIT as usize)).unwrap();
     let (freed, kept): (Vec<BlockId>, Vec<_>) = blocks.iter().partition(|block| block.0 % 2 == 0);
     store.free_many(&freed).unwrap();
     store.close().unwrap();
-    let index = ground.bytes_taken() - (kept.len() as u64 + 1) * UNIT;
+    let index = test_dir.bytes_taken() - (kept.len() as u64 + 1) * UNIT;
     assert!(index >= 6 * UNIT, "{index} bytes of index blocks");
     kept
 }
@@ -137,14 +137,14 @@ fn in_pieces(ground: &Ground) -> Vec<BlockId> {
 #[test]
 fn a_store_that_was_in_thousands_of_pieces_takes_two_blocks_at_most() {
     let Some(disk) = Disk::new("ext4", 512) else { return };
-    let ground = Ground::at(&disk.path());
-    let blocks = in_pieces(&ground);
+    let test_dir = TestDir::at(&disk.path());
+    let blocks = in_pieces(&test_dir);
     for _ in 0..2 {
-        let store = ground.open().unwrap();
+        let store = test_dir.open().unwrap();
         let all: Vec<_> = store.allocated().iter().flatten().map(BlockId).collect();
         store.free_many(&all).unwrap();
         store.sync().unwrap();
-        assert!(ground.bytes_taken() <= 2 * UNIT, "{} bytes", ground.bytes_taken());
+        assert!(test_dir.bytes_taken() <= 2 * UNIT, "{} bytes", test_dir.bytes_taken());
         let again = store.alloc_many(blocks.len()).unwrap();
         let data = content(9, store.block_bytes());
         again
@@ -160,14 +160,16 @@ fn a_death_while_a_store_is_emptied_leaves_a_store() {
     let Some(disk) = Disk::new("ext4", 512) else { return };
     let mut deaths = 0;
     loop {
-        let ground = Ground::at(&disk.path());
-        let blocks = in_pieces(&ground);
+        let test_dir = TestDir::at(&disk.path());
+        let blocks = in_pieces(&test_dir);
         let faulty = Faulty::new([Plan::stop_at_change(deaths + 1)]);
         let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), faulty));
-        let store = BlockStore::open(faulty.clone(), &ground.root, name()).unwrap();
+        let store = BlockStore::open(faulty.clone(), &test_dir.root, name()).unwrap();
         store.free_many(&blocks).unwrap();
         let _ = store.close();
-        let store = ground.open().unwrap_or_else(|error| panic!("death {deaths}: {error}"));
+        let store = test_dir
+            .open()
+            .unwrap_or_else(|error| panic!("death {deaths}: {error}"));
         assert!(
             store.is_empty() || store.len() == blocks.len() as u64,
             "{deaths}: {}",

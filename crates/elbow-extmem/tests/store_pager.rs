@@ -4,27 +4,27 @@
 #[path = "../examples/pager_sort.rs"]
 #[allow(dead_code, reason = "its main is not called here")]
 mod pager_sort;
-mod store_ground;
+mod store_test_dir;
 
 use std::hint::black_box;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use elbow_extmem::pager::{CHUNK_BYTES, HolesomeMemory, PagerError};
+use elbow_extmem::pager::{CHUNK_BYTES, PagedMemory, PagerError};
 use elbow_extmem::store::{BlockStore, Options, StoreError};
 use elbow_file::double::{Faulty, Interposed, Operation, Plan};
 use elbow_file::{Errno, RealStorage};
 use elbow_testkit::cases::for_each_seed;
 use rand::Rng;
-use store_ground::{Ground, name};
+use store_test_dir::{TestDir, name};
 
 /// The smallest budget.
 const BUDGET: usize = 16 * CHUNK_BYTES;
 
 /// Memory of four budgets; `None`, said aloud, where the kernel does not permit it.
-fn memory(len: usize) -> Option<HolesomeMemory> {
-    match HolesomeMemory::new(len, BUDGET) {
+fn memory(len: usize) -> Option<PagedMemory> {
+    match PagedMemory::new(len, BUDGET) {
         Ok(memory) => Some(memory),
         Err(error @ PagerError::NotPermitted { .. }) => {
             assert!(
@@ -41,7 +41,7 @@ fn memory(len: usize) -> Option<HolesomeMemory> {
 
 /// What the kernel says is resident of the memory.
 #[allow(clippy::disallowed_methods, reason = "the kernel's own account")]
-fn resident_bytes(memory: &HolesomeMemory) -> usize {
+fn resident_bytes(memory: &PagedMemory) -> usize {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let start = format!("{:x}-", memory.as_ptr() as usize);
     let ours = maps.lines().skip_while(|line| !line.starts_with(&start));
@@ -110,7 +110,7 @@ fn the_file_is_as_large_as_what_is_live() {
 fn reading_writes_nothing() {
     let Some(mut memory) = memory(4 * BUDGET) else { return };
     memory.fill(3);
-    let sum = |memory: &HolesomeMemory| memory.iter().map(|&byte| u64::from(byte)).sum::<u64>();
+    let sum = |memory: &PagedMemory| memory.iter().map(|&byte| u64::from(byte)).sum::<u64>();
     assert_eq!(sum(&memory), 3 * 4 * BUDGET as u64);
     let written = memory.stats().written_bytes;
     assert_eq!(sum(&memory), 3 * 4 * BUDGET as u64);
@@ -201,14 +201,14 @@ fn what_cannot_be_written_stays_in_memory() {
     if memory(BUDGET).is_none() {
         return;
     }
-    let ground = Ground::new();
+    let test_dir = TestDir::new();
     let storage = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
     let kind = Options {
         block_bytes: Some(CHUNK_BYTES as u64),
         ..Options::default()
     };
-    let store = BlockStore::create(storage.clone(), &ground.root, name(), kind).unwrap();
-    let mut memory = HolesomeMemory::in_store(store, 4 * BUDGET, BUDGET).unwrap();
+    let store = BlockStore::create(storage.clone(), &test_dir.root, name(), kind).unwrap();
+    let mut memory = PagedMemory::in_store(store, 4 * BUDGET, BUDGET).unwrap();
     storage
         .hook()
         .arm(Plan::fail(Errno::NOSPC).on(Operation::Write).times(u64::MAX));
@@ -233,7 +233,7 @@ fn what_cannot_be_written_stays_in_memory() {
 #[test]
 fn sizes_that_make_no_sense_are_refused() {
     for (len, resident) in [(0, BUDGET), (BUDGET, BUDGET - 1), (usize::MAX, BUDGET)] {
-        let Err(error) = HolesomeMemory::new(len, resident) else {
+        let Err(error) = PagedMemory::new(len, resident) else {
             panic!("{len}")
         };
         assert!(matches!(error, PagerError::Sizes { .. }), "{error}");
@@ -245,7 +245,7 @@ fn where_it_is_not_permitted_that_is_said() {
     // A thread of its own: the filter stays.
     let error = std::thread::spawn(|| {
         forbid_userfaultfd();
-        HolesomeMemory::new(4 * BUDGET, BUDGET).err()
+        PagedMemory::new(4 * BUDGET, BUDGET).err()
     });
     let error = error.join().unwrap().expect("it is forbidden");
     assert_eq!(error, PagerError::NotPermitted { errno: Errno::PERM });

@@ -13,11 +13,11 @@ use crate::commit::{Apply, Failure, Record, Slot, Tree, Undo, write_why};
 use crate::found::{Found, Stage, THREADS, error, find_record, lock_manifest, look_at, report_of, unfinished};
 use crate::kept;
 use crate::liveness::{Attempt, Liveness, Lock};
+use crate::ownership;
 use crate::recover::Recovery;
 use crate::report::{Cause, JobError, RecoverAction, Recovered};
 use crate::staging::is_job_name;
-use crate::tally::Tally;
-use crate::whose;
+use crate::step_counter::StepCounter;
 
 /// What became of a job that was given up.
 #[derive(Clone, Debug)]
@@ -43,11 +43,11 @@ pub fn abandon(storage: &Arc<dyn Storage>, root: &Handle, name: &OsStr) -> Resul
         return Err(not_stuck("no job has such a name"));
     }
     let recovery = Recovery::new(storage, root, false)?;
-    let opened =
-        crate::absence::gone_is_none(recovery.whose.open(name)).map_err(error("opening the staging directory in"))?;
+    let opened = crate::missing::none_if_missing(recovery.ownership.open(name))
+        .map_err(error("opening the staging directory in"))?;
     let own = match opened.ok_or_else(|| not_stuck("there is no such job here"))? {
-        whose::Found::Ours(own) => own,
-        whose::Found::NotOurs(why) => return Err(not_stuck(&format!("it is left alone: {why}"))),
+        ownership::Ownership::Ours(own) => own,
+        ownership::Ownership::NotOurs(why) => return Err(not_stuck(&format!("it is left alone: {why}"))),
     };
     let lock = Lock::default();
     let found = look_at(storage, &own).map_err(error("reading the manifest in"))?;
@@ -74,9 +74,9 @@ pub fn abandon(storage: &Arc<dyn Storage>, root: &Handle, name: &OsStr) -> Resul
     };
     let tree = Tree::new(storage, root.clone(), THREADS)
         .of_job(Some(own.handle.clone()), &lock)
-        .staying_on(Some(recovery.whose.mount()));
-    let tally = Tally::default();
-    let apply = Apply::new(tree, own.handle.clone(), name, &record, &tally, false);
+        .staying_on(Some(recovery.ownership.mount()));
+    let counter = StepCounter::default();
+    let apply = Apply::new(tree, own.handle.clone(), name, &record, &counter, false);
     let failures = Undo::of(&apply)
         .give_up(from)
         .map_err(|failures| unfinished(&failures))?;

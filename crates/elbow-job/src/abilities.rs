@@ -20,7 +20,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use elbow_file::{Access, Errno, FileType, Handle, Storage};
 use tracing::debug;
 
-use crate::manners::{self, Manner};
+use crate::behaviours::{self, Behaviour};
 use crate::model::ACCESS_ACL;
 
 /// The object that is tried on, in the job's own directory.
@@ -67,7 +67,7 @@ pub enum Ability {
     /// Names like this one.
     Name(OsString),
     /// Nothing that may be refused, but done in one of two ways.
-    Manner(Manner),
+    Behaviour(Behaviour),
 }
 
 /// What becomes of modes.
@@ -83,7 +83,7 @@ pub(crate) struct Modes {
 #[derive(Debug, Default)]
 pub(crate) struct Abilities {
     answers: HashMap<Ability, Result<(), Errno>>,
-    manners: HashMap<Manner, bool>,
+    behaviours: HashMap<Behaviour, bool>,
     pub(crate) modes: Option<Modes>,
     size_had: u64,
     xattr_bytes_had: u64,
@@ -94,13 +94,13 @@ pub(crate) struct Abilities {
 pub(crate) enum Trial {
     Answer(Result<(), Errno>),
     Modes(Modes),
-    Manner(Manner, bool),
+    Behaviour(Behaviour, bool),
 }
 
 impl Abilities {
     /// In which way something is done, if that is known.
-    pub(crate) fn manner(&self, manner: Manner) -> Option<bool> {
-        self.manners.get(&manner).copied()
+    pub(crate) fn behaviour(&self, behaviour: Behaviour) -> Option<bool> {
+        self.behaviours.get(&behaviour).copied()
     }
 
     /// The answer, if it is known: otherwise what to try.
@@ -154,8 +154,8 @@ impl Abilities {
                 self.modes.get_or_insert(modes);
                 return Ok(());
             }
-            Trial::Manner(manner, is_so) => {
-                self.manners.insert(manner, is_so);
+            Trial::Behaviour(behaviour, is_so) => {
+                self.behaviours.insert(behaviour, is_so);
                 return Ok(());
             }
             Trial::Answer(answer) => answer,
@@ -234,7 +234,7 @@ pub(crate) fn probe(storage: &dyn Storage, job: &Handle, ability: &Ability, inhe
     debug!(?ability, "asks the storage what it can do");
     match ability {
         Ability::Modes => probe_modes(storage, job, inherited).map_or_else(|e| Trial::Answer(Err(e)), Trial::Modes),
-        Ability::Manner(manner) => Trial::Manner(*manner, manners::probe(storage, job, *manner)),
+        Ability::Behaviour(behaviour) => Trial::Behaviour(*behaviour, behaviours::probe(storage, job, *behaviour)),
         ability => Trial::Answer(try_out(storage, job, ability)),
     }
 }
@@ -254,7 +254,7 @@ fn try_out(storage: &dyn Storage, job: &Handle, ability: &Ability) -> Result<(),
         Ability::Name(name) => storage
             .create(job, name, SUBJECT_MODE)
             .and_then(|file| storage.close(&file)),
-        Ability::Modes | Ability::Manner(_) => Ok(()),
+        Ability::Modes | Ability::Behaviour(_) => Ok(()),
     };
     let needs_subject = !matches!(ability, Ability::Node(_) | Ability::Name(_));
     let tried = match attempt() {

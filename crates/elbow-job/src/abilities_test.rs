@@ -25,19 +25,19 @@ fn me() -> Caller {
     }
 }
 
-type Gave = Result<(), Errno>;
+type OpResult = Result<(), Errno>;
 
 fn n(name: &str) -> &OsStr {
     OsStr::new(name)
 }
 
-struct Bench {
+struct Fixture {
     dir: tempfile::TempDir,
     storage: Arc<Interposed<Faulty>>,
     job: Job,
 }
 
-impl Bench {
+impl Fixture {
     /// A job on a storage that refuses these calls for ever.
     fn refusing(errno: Errno, which: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static) -> Self {
         rustix::process::umask(rustix::fs::Mode::empty());
@@ -63,7 +63,7 @@ impl Bench {
     }
 
     /// The operation is refused twice by one call to the storage, and the job commits what else it did.
-    fn assert_refused(&self, errno: Errno, operation: impl Fn(&Job) -> Gave) {
+    fn assert_refused(&self, errno: Errno, operation: impl Fn(&Job) -> OpResult) {
         for _ in 0..2 {
             assert_eq!(operation(&self.job), Err(errno));
         }
@@ -94,9 +94,9 @@ fn extended_attributes_that_a_storage_refuses_are_refused_at_once() {
                 .other
                 .is_some_and(|key| key.as_encoded_bytes().starts_with(namespace.as_bytes()))
         };
-        let bench = Bench::refusing(Errno::OPNOTSUPP, is_that);
-        let (new, key) = (bench.file("new").ino, format!("{namespace}.a"));
-        bench.assert_refused(Errno::OPNOTSUPP, |job| {
+        let fixture = Fixture::refusing(Errno::OPNOTSUPP, is_that);
+        let (new, key) = (fixture.file("new").ino, format!("{namespace}.a"));
+        fixture.assert_refused(Errno::OPNOTSUPP, |job| {
             job.insist(|job| job.set_xattr(new, n(&key), b"1", XattrMode::Any))
         });
     }
@@ -140,21 +140,21 @@ fn acls_that_a_storage_refuses_are_refused_at_once() {
             call.operation == Operation::SetXattr
                 && call.other.is_some_and(|key| key == ACCESS_ACL || key == DEFAULT_ACL)
         };
-        let bench = Bench::refusing(Errno::OPNOTSUPP, is_acl);
-        let dir = bench
+        let fixture = Fixture::refusing(Errno::OPNOTSUPP, is_acl);
+        let dir = fixture
             .job
             .insist(|job| job.mkdir(me(), Ino::ROOT, n("d"), 0o755))
             .unwrap()
             .ino;
-        bench.assert_refused(Errno::OPNOTSUPP, |job| {
+        fixture.assert_refused(Errno::OPNOTSUPP, |job| {
             job.insist(|job| job.set_xattr(dir, n(key), &acl, XattrMode::Any))
         });
     }
     // One that says that it has none when it is asked for them is not asked again.
     let asks = |call: &Call<'_>| call.operation == Operation::GetXattr;
-    let bench = Bench::refusing(Errno::OPNOTSUPP, asks);
-    let new = bench.file("new").ino;
-    bench.assert_refused(Errno::OPNOTSUPP, |job| {
+    let fixture = Fixture::refusing(Errno::OPNOTSUPP, asks);
+    let new = fixture.file("new").ino;
+    fixture.assert_refused(Errno::OPNOTSUPP, |job| {
         job.insist(|job| job.set_xattr(new, n(ACCESS_ACL), &acl, XattrMode::Any))
     });
 }
@@ -167,20 +167,20 @@ fn objects_that_a_storage_does_not_have_are_refused_at_once() {
         FileType::CharDevice,
         FileType::BlockDevice,
     ] {
-        let bench = Bench::refusing(Errno::PERM, |call| call.operation == Operation::Mknod);
-        bench.assert_refused(Errno::PERM, |job| {
+        let fixture = Fixture::refusing(Errno::PERM, |call| call.operation == Operation::Mknod);
+        fixture.assert_refused(Errno::PERM, |job| {
             job.insist(|job| job.mknod(me(), Ino::ROOT, n("x"), kind, 0o600, 0x103))
                 .map(drop)
         });
     }
-    let bench = Bench::refusing(Errno::PERM, |call| call.operation == Operation::Symlink);
-    bench.assert_refused(Errno::PERM, |job| {
+    let fixture = Fixture::refusing(Errno::PERM, |call| call.operation == Operation::Symlink);
+    fixture.assert_refused(Errno::PERM, |job| {
         job.insist(|job| job.symlink(me(), Ino::ROOT, n("x"), n("to")))
             .map(drop)
     });
-    let bench = Bench::refusing(Errno::PERM, |call| call.operation == Operation::Link);
-    let new = bench.file("new").ino;
-    bench.assert_refused(Errno::PERM, |job| {
+    let fixture = Fixture::refusing(Errno::PERM, |call| call.operation == Operation::Link);
+    let new = fixture.file("new").ino;
+    fixture.assert_refused(Errno::PERM, |job| {
         job.insist(|job| job.link(new, Ino::ROOT, n("x"))).map(drop)
     });
 }
@@ -188,38 +188,38 @@ fn objects_that_a_storage_does_not_have_are_refused_at_once() {
 #[test]
 fn owners_that_a_storage_does_not_have_are_refused_at_once() {
     let chowns = |call: &Call<'_>| matches!(call.operation, Operation::Chown | Operation::ChownHandle);
-    let bench = Bench::refusing(Errno::PERM, chowns);
-    let new = bench.file("new").ino;
+    let fixture = Fixture::refusing(Errno::PERM, chowns);
+    let new = fixture.file("new").ino;
     let to_other = SetAttr {
         uid: Some(7),
         ..SetAttr::default()
     };
-    bench.assert_refused(Errno::PERM, |job| {
+    fixture.assert_refused(Errno::PERM, |job| {
         job.insist(|job| job.setattr(new, &to_other)).map(drop)
     });
     // What another user makes there is made all the same, as it would be below.
-    let bench = Bench::refusing(Errno::PERM, chowns);
+    let fixture = Fixture::refusing(Errno::PERM, chowns);
     let other = Caller {
         uid: 7,
         gid: 7,
         umask: 0,
     };
-    let made = bench
+    let made = fixture
         .job
         .insist(|job| job.create(other, Ino::ROOT, n("made"), 0o600))
         .unwrap();
     assert_eq!((made.uid, made.gid), (me().uid, me().gid));
-    bench.job.release(made.ino, true);
-    bench.assert_commits();
+    fixture.job.release(made.ino, true);
+    fixture.assert_commits();
 }
 
 /// As on vfat, whose files all have the mode of the mount.
 #[test]
 fn modes_that_a_storage_does_not_keep_are_refused_at_once_and_not_set_for_what_is_created() {
     let chmods = |call: &Call<'_>| matches!(call.operation, Operation::Chmod | Operation::ChmodHandle);
-    let bench = Bench::refusing(Errno::PERM, chmods);
-    let new = bench.file("new").ino;
-    bench
+    let fixture = Fixture::refusing(Errno::PERM, chmods);
+    let new = fixture.file("new").ino;
+    fixture
         .job
         .insist(|job| job.mkdir(me(), Ino::ROOT, n("sticky"), 0o1777))
         .unwrap();
@@ -228,10 +228,10 @@ fn modes_that_a_storage_does_not_keep_are_refused_at_once_and_not_set_for_what_i
         ..SetAttr::default()
     };
     for _ in 0..2 {
-        assert_eq!(bench.job.insist(|job| job.setattr(new, &closed)), Err(Errno::PERM));
+        assert_eq!(fixture.job.insist(|job| job.setattr(new, &closed)), Err(Errno::PERM));
     }
-    assert_eq!(bench.storage.hook().fired(), 2, "what is kept at all, and this one");
-    bench.assert_commits();
+    assert_eq!(fixture.storage.hook().fired(), 2, "what is kept at all, and this one");
+    fixture.assert_commits();
 }
 
 #[test]
@@ -240,58 +240,62 @@ fn names_and_sizes_that_a_storage_does_not_have_are_refused_at_once() {
         let name = call.name.map(OsStr::as_encoded_bytes).unwrap_or_default();
         call.operation == Operation::Create && name.contains(&b':')
     };
-    let bench = Bench::refusing(Errno::INVAL, foreign);
-    bench.assert_refused(Errno::INVAL, |job| {
+    let fixture = Fixture::refusing(Errno::INVAL, foreign);
+    fixture.assert_refused(Errno::INVAL, |job| {
         job.insist(|job| job.create(me(), Ino::ROOT, n("File::Spec"), 0o644))
             .map(drop)
     });
     let large = |call: &Call<'_>| call.operation == Operation::Truncate && call.bytes > u64::from(u32::MAX);
-    let bench = Bench::refusing(Errno::FBIG, large);
-    let new = bench.file("new").ino;
+    let fixture = Fixture::refusing(Errno::FBIG, large);
+    let new = fixture.file("new").ino;
     let beyond = SetAttr {
         size: Some(1 << 33),
         ..SetAttr::default()
     };
     for _ in 0..2 {
-        assert_eq!(bench.job.insist(|job| job.setattr(new, &beyond)), Err(Errno::FBIG));
+        assert_eq!(fixture.job.insist(|job| job.setattr(new, &beyond)), Err(Errno::FBIG));
         assert_eq!(
-            bench.job.insist(|job| job.write(new, 1 << 33, b"x", SetIds::Stay)),
+            fixture.job.insist(|job| job.write(new, 1 << 33, b"x", SetIds::Stay)),
             Err(Errno::FBIG)
         );
     }
-    assert!(bench.storage.hook().fired() <= 3, "{}", bench.storage.hook().fired());
-    bench.assert_commits();
+    assert!(
+        fixture.storage.hook().fired() <= 3,
+        "{}",
+        fixture.storage.hook().fired()
+    );
+    fixture.assert_commits();
 }
 
 /// A trial that fails for another reason says nothing about the kind.
 #[test]
 fn what_fails_for_the_moment_is_tried_again() {
-    let bench = Bench::refusing(Errno::PERM, |_| false);
-    let new = bench.file("new").ino;
-    bench.storage.hook().arm(Plan::fail(Errno::NOSPC).on(Operation::Link));
-    let link = |name: &str| bench.job.insist(|job| job.link(new, Ino::ROOT, n(name))).map(drop);
+    let fixture = Fixture::refusing(Errno::PERM, |_| false);
+    let new = fixture.file("new").ino;
+    fixture.storage.hook().arm(Plan::fail(Errno::NOSPC).on(Operation::Link));
+    let link = |name: &str| fixture.job.insist(|job| job.link(new, Ino::ROOT, n(name))).map(drop);
     assert_eq!(link("x"), Err(Errno::NOSPC));
     assert_eq!(link("x"), Ok(()));
-    bench.assert_commits();
+    fixture.assert_commits();
 }
 
 /// A `chmod` on a storage on which modes cannot be tried waited for ever, with a thread that asked again and again.
 #[test]
 fn modes_that_cannot_be_tried_are_refused_each_time_that_they_are_set() {
     for errno in [Errno::ACCESS, Errno::PERM, Errno::INVAL, Errno::IO] {
-        let bench = Bench::refusing(errno, |call| call.name.is_some_and(|name| name == "probe-modes"));
-        let old = bench.job.insist(|job| job.lookup(Ino::ROOT, n("old"))).unwrap().ino;
+        let fixture = Fixture::refusing(errno, |call| call.name.is_some_and(|name| name == "probe-modes"));
+        let old = fixture.job.insist(|job| job.lookup(Ino::ROOT, n("old"))).unwrap().ino;
         let closed = SetAttr {
             mode: Some(0o600),
             ..SetAttr::default()
         };
         for asked in 1..=2 {
-            assert_eq!(bench.job.insist(|job| job.setattr(old, &closed)), Err(errno));
-            assert_eq!(bench.storage.hook().fired(), asked);
+            assert_eq!(fixture.job.insist(|job| job.setattr(old, &closed)), Err(errno));
+            assert_eq!(fixture.storage.hook().fired(), asked);
         }
-        bench.storage.hook().disarm();
-        bench.job.insist(|job| job.setattr(old, &closed)).unwrap();
-        bench.assert_commits();
+        fixture.storage.hook().disarm();
+        fixture.job.insist(|job| job.setattr(old, &closed)).unwrap();
+        fixture.assert_commits();
     }
 }
 

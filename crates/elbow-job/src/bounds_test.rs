@@ -13,7 +13,7 @@ use elbow_file::{Errno, RealStorage, RenameMode, Storage};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::schedule_test::{Gave, InJob, Native, Op, scratch, snapshot};
+use crate::schedule_test::{InJob, Native, Op, OpResult, scratch, snapshot};
 use crate::{Job, Options, Outcome};
 
 const NAMES: [&str; 14] = [
@@ -59,7 +59,7 @@ fn random_op(rng: &mut StdRng) -> Op {
 }
 
 /// What a system with subvolumes answers. A name whose directory cannot be had has the plain answer.
-fn native(top: &Native, storage: &dyn Storage, op: &Op) -> Gave {
+fn native(top: &Native, storage: &dyn Storage, op: &Op) -> OpResult {
     let spot = |path: &str| -> Result<_, Errno> {
         let path = top.0.join(path);
         let dir = RealStorage::open_root(path.parent().unwrap())?;

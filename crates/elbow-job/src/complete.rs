@@ -5,8 +5,8 @@ use elbow_file::{Errno, Handle};
 use crate::abilities::Modes;
 use crate::action::{Action, FillTarget};
 use crate::api::Ino;
-use crate::model::{Body, Fill, Inode, LIMBO, Model, Staging};
-use crate::report::is_want_of_room;
+use crate::model::{Body, Fill, IN_TRANSIT, Inode, Model, Staging};
+use crate::report::is_out_of_space;
 use crate::route::{DirSide, StorageName};
 
 /// What an action gave besides success.
@@ -87,12 +87,12 @@ impl Model {
         };
         let content = self.inodes.get(ino).ok().and_then(Inode::content);
         let has_stored = content.is_some_and(|content| content.stored > 0 || !content.written.is_empty());
-        fill.changes_file() && has_stored && !is_want_of_room(errno)
+        fill.changes_file() && has_stored && !is_out_of_space(errno)
     }
 
     fn staged(&mut self, ino: Ino, job_dir: Option<Handle>) {
         if let Some(handle) = job_dir {
-            self.inodes.dir_at_mut(LIMBO).handle = Some(handle);
+            self.inodes.dir_at_mut(IN_TRANSIT).handle = Some(handle);
         }
         self.inodes.dir_at_mut(ino).staging = Staging::Made;
     }

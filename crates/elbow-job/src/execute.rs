@@ -14,11 +14,11 @@ use crate::api::Ino;
 use crate::closed;
 use crate::complete::Done;
 use crate::liveness::{self, Attempt, Lock};
-use crate::lost;
-use crate::model::{CAPABILITY, DEFAULT_ACL, Fill, LIMBO, Name, Piece};
+use crate::lost_answers;
+use crate::model::{CAPABILITY, DEFAULT_ACL, Fill, IN_TRANSIT, Name, Piece};
 use crate::route::{Route, StorageName};
 use crate::spill::Spilled;
-use crate::staging::{Home, JOURNAL, JournalEntry, MANIFEST, MANIFEST_DRAFT, Manifest, NEW};
+use crate::staging::{JOURNAL, JobHome, JournalEntry, MANIFEST, MANIFEST_DRAFT, Manifest, NEW};
 
 /// Private to the owner: nobody outside looks into a staging directory.
 pub(crate) const STAGING_MODE: u32 = 0o700;
@@ -37,7 +37,7 @@ pub(crate) struct Executor<'a> {
     pub(crate) part_name: &'a OsStr,
     pub(crate) journal: &'a parking_lot::Mutex<Option<Journal>>,
     /// Makes the manifest of this job.
-    pub(crate) manifest: &'a dyn Fn(Home) -> Manifest,
+    pub(crate) manifest: &'a dyn Fn(JobHome) -> Manifest,
     /// Holds the lock of the manifest while the job lives.
     pub(crate) lock: &'a Lock,
     /// The path of a directory below the job's, and its times before.
@@ -87,7 +87,7 @@ impl Executor<'_> {
                 match abilities::probe(self.storage, job, &Ability::Modes, *inherited) {
                     Trial::Modes(modes) => done.modes = Some(modes),
                     Trial::Answer(answer) => answer?,
-                    Trial::Manner(..) => {}
+                    Trial::Behaviour(..) => {}
                 }
             }
             Action::ProbeLinks { job } => done.link_attributes = probe_links(self.storage, job)?,
@@ -109,13 +109,13 @@ impl Executor<'_> {
                 self.note_visible(to)?;
                 done.calls += 1;
                 let (from, to) = ((&a, &*from.key.name), (&b, &*to.key.name));
-                lost::rename(self.storage, from, to, RenameMode::Replace)?;
+                lost_answers::rename(self.storage, from, to, RenameMode::Replace)?;
             }
             Action::Link { from, to } => {
                 let (a, b) = (self.open(&from.route, done)?, self.open(&to.route, done)?);
                 self.note_visible(to)?;
                 done.calls += 1;
-                lost::link(self.storage, (&a, &*from.key.name), (&b, &*to.key.name))?;
+                lost_answers::link(self.storage, (&a, &*from.key.name), (&b, &*to.key.name))?;
             }
             Action::Remove { at, keep_open } => self.remove(at, *keep_open, done)?,
             Action::RemoveDir { at } => {
@@ -177,11 +177,11 @@ impl Executor<'_> {
         let dev = self.storage.stat_handle(root)?.dev;
         let shares_locks = self.storage.nature(root)?.shares_locks;
         let (ino, born) = (self.storage.stat_handle(job)?.ino, self.storage.identity(job)?.born);
-        let home = Home::here(self.staging_name, dev, is_locked, shares_locks).of_directory(ino, born);
+        let home = JobHome::here(self.staging_name, dev, is_locked, shares_locks).of_directory(ino, born);
         let manifest = (self.manifest)(home).encode();
         self.storage.write(&file, &[IoSlice::new(&manifest)], 0)?;
         self.storage.sync(&file)?;
-        lost::rename(self.storage, (job, draft), (job, name), RenameMode::Replace)?;
+        lost_answers::rename(self.storage, (job, draft), (job, name), RenameMode::Replace)?;
         self.lock.hold(file);
         Ok(())
     }
@@ -302,7 +302,7 @@ impl Executor<'_> {
     }
 
     fn open_patch(&self, route: &Route, name: &Name) -> Result<Handle, Errno> {
-        debug_assert_eq!(route.owner.dir(), LIMBO, "patches live in the job's own directory");
+        debug_assert_eq!(route.owner.dir(), IN_TRANSIT, "patches live in the job's own directory");
         let dir = open_route(self.storage, route)?;
         self.storage.open(&dir, name, Access::ReadWrite)
     }
@@ -427,7 +427,7 @@ pub(crate) fn open_route(storage: &dyn Storage, route: &Route) -> Result<Handle,
 fn made<T>(answer: Result<T, Errno>, done: &mut Done) -> Result<T, Errno> {
     done.is_made = match &answer {
         Ok(_) => true,
-        Err(errno) => lost::may_be_made(*errno),
+        Err(errno) => lost_answers::may_be_made(*errno),
     };
     answer
 }

@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 
 use crate::abilities::{self, Ability};
 use crate::api::{Fetch, Ino, OpError};
+use crate::behaviours;
 use crate::clock::clock;
 use crate::concurrency::THREADS_MAX;
 use crate::execute::{open_route, open_writable};
 use crate::job::Job;
-use crate::manners;
 use crate::model::{DEFAULT_ACL, FoundEntry, FoundXattrs, Listing, Piece, Segment, SegmentSource};
 use crate::route::{Route, patch_name};
 use crate::shared::{Shared, SharedState};
@@ -251,7 +251,7 @@ impl Fetcher<'_> {
         let (job, _) = self.job_dir_now()?;
         let (route, name) = self.old_name(ino)?;
         let dir = open_route(&*self.shared.storage, &route)?;
-        let moves = manners::moves(&*self.shared.storage, &job, (&dir, &name));
+        let moves = behaviours::moves(&*self.shared.storage, &job, (&dir, &name));
         self.shared.state.lock().model.inodes.dir_at_checked(ino)?.moves = Some(moves);
         Ok(())
     }
@@ -260,7 +260,7 @@ impl Fetcher<'_> {
     fn writable(&self, ino: Ino) -> Result<(), Errno> {
         let route = self.shared.state.lock().model.routes().route_dir(ino);
         let dir = open_route(&*self.shared.storage, &route)?;
-        let is_read_only = manners::is_read_only(&*self.shared.storage, &dir);
+        let is_read_only = behaviours::is_read_only(&*self.shared.storage, &dir);
         self.shared.state.lock().model.inodes.dir_at_checked(ino)?.is_read_only = Some(is_read_only);
         Ok(())
     }
@@ -366,7 +366,7 @@ impl Fetcher<'_> {
         let inode = state.model.inodes.at(ino);
         if inode.is_old() {
             return (
-                state.model.routes().route_dir(crate::model::LIMBO),
+                state.model.routes().route_dir(crate::model::IN_TRANSIT),
                 patch_name(ino).to_os_string(),
             );
         }

@@ -10,13 +10,13 @@ use std::path::PathBuf;
 use elbow_file::{Access, Errno, Handle, Storage};
 use elbow_ranges::encoding::{DecodeError, seal};
 
-use crate::absence::gone_is_none;
 use crate::commit::{Failure, RECORD_MAGIC, Record};
 use crate::job_files::{DONE, RECORD, RESUME, UNDO, UndoPhase, WHY_BYTES_MAX};
 use crate::liveness::{self, Attempt, Lock};
+use crate::missing::none_if_missing;
+use crate::ownership::OwnDirectory;
 use crate::report::{JobError, RecoverAction, Recovered};
 use crate::staging::{DROPPED, JOURNAL, JournalEntry, KEPT, MANIFEST, MANIFEST_DRAFT, MANIFEST_MAGIC, Manifest, WHY};
-use crate::whose::Own;
 
 /// A recovery works with this many storage calls at once.
 pub(crate) const THREADS: usize = 32;
@@ -52,7 +52,12 @@ pub(crate) fn report_of(
 }
 
 /// Locks the manifest of a job, if it has one.
-pub(crate) fn lock_manifest(storage: &dyn Storage, own: &Own, found: &Found, lock: &Lock) -> Result<Attempt, Errno> {
+pub(crate) fn lock_manifest(
+    storage: &dyn Storage,
+    own: &OwnDirectory,
+    found: &Found,
+    lock: &Lock,
+) -> Result<Attempt, Errno> {
     let open = |name| storage.open(&own.handle, OsStr::new(name), Access::ReadWrite);
     let file = match open(found.file()) {
         // A job has locked its manifest before it has its name.
@@ -73,8 +78,8 @@ pub(crate) fn lock_manifest(storage: &dyn Storage, own: &Own, found: &Found, loc
 }
 
 /// A kept job can go on.
-pub(crate) fn waits(storage: &dyn Storage, own: &Own) -> Result<bool, Errno> {
-    gone_is_none(storage.stat(&own.handle, OsStr::new(RESUME))).map(|found| found.is_some())
+pub(crate) fn waits(storage: &dyn Storage, own: &OwnDirectory) -> Result<bool, Errno> {
+    none_if_missing(storage.stat(&own.handle, OsStr::new(RESUME))).map(|found| found.is_some())
 }
 
 pub(crate) fn command_of(manifest: &Manifest) -> Vec<OsString> {
@@ -115,7 +120,7 @@ impl Found {
 }
 
 /// Looks for the names in the order that a manifest takes them, so that it is found while it is renamed.
-pub(crate) fn look_at(storage: &dyn Storage, own: &Own) -> Result<Found, Errno> {
+pub(crate) fn look_at(storage: &dyn Storage, own: &OwnDirectory) -> Result<Found, Errno> {
     type Make = fn(Option<Manifest>) -> Found;
     let names: [(&str, Make); 3] = [
         (MANIFEST, Found::Ordinary),
@@ -146,7 +151,7 @@ pub(crate) enum Stage {
 }
 
 /// The commit record and how far it has been carried out.
-pub(crate) fn find_record(storage: &dyn Storage, own: &Own) -> Result<Option<(Record, Stage)>, Unread> {
+pub(crate) fn find_record(storage: &dyn Storage, own: &OwnDirectory) -> Result<Option<(Record, Stage)>, Unread> {
     let undo = UNDO.into_iter().enumerate();
     let undo = undo.map(|(phase, name)| (name, Stage::TakenBack(UndoPhase(phase))));
     // In the order that a record takes its names, so that it is found while it is renamed.
@@ -174,12 +179,12 @@ pub(crate) fn unfinished(failures: &[Failure]) -> JobError {
 }
 
 /// The entries of a journal up to the first that is none: what follows was never acted on.
-pub(crate) fn read_journal(storage: &dyn Storage, own: &Own) -> Result<Vec<JournalEntry>, Errno> {
+pub(crate) fn read_journal(storage: &dyn Storage, own: &OwnDirectory) -> Result<Vec<JournalEntry>, Errno> {
     read_journal_to(storage, own).map(|(entries, _)| entries)
 }
 
 /// The same with where the last entry ends that is whole: what a full disk has torn is to be overwritten.
-pub(crate) fn read_journal_to(storage: &dyn Storage, own: &Own) -> Result<(Vec<JournalEntry>, u64), Errno> {
+pub(crate) fn read_journal_to(storage: &dyn Storage, own: &OwnDirectory) -> Result<(Vec<JournalEntry>, u64), Errno> {
     let Some((file, size)) = open_own(storage, own, JOURNAL)? else {
         return Ok((Vec::new(), 0));
     };
@@ -199,7 +204,7 @@ pub(crate) fn read_journal_to(storage: &dyn Storage, own: &Own) -> Result<(Vec<J
 }
 
 /// The record of a kept job that can go on, if it has one that can be read.
-pub(crate) fn read_rest(storage: &dyn Storage, own: &Own) -> Result<Option<Record>, Unread> {
+pub(crate) fn read_rest(storage: &dyn Storage, own: &OwnDirectory) -> Result<Option<Record>, Unread> {
     let bytes = read_sealed(storage, own, RESUME, RECORD_MAGIC, RECORD_BYTES_MAX)?;
     Ok(bytes.map(|bytes| Record::decode(&bytes)).transpose()?)
 }
@@ -226,7 +231,7 @@ impl From<Errno> for Unread {
 /// A whole sealed file, `None` if there is none. One that does not begin as it should, or is as long as none can be, is not read.
 fn read_sealed(
     storage: &dyn Storage,
-    own: &Own,
+    own: &OwnDirectory,
     name: &str,
     magic: [u8; 8],
     bytes_max: u64,
@@ -262,7 +267,7 @@ fn sealed_bytes(first: &[u8; ENVELOPE_START_BYTES], magic: [u8; 8]) -> Option<u6
 }
 
 /// Why a job was kept, in words, if that was written down.
-pub(crate) fn read_why(storage: &dyn Storage, own: &Own) -> Option<String> {
+pub(crate) fn read_why(storage: &dyn Storage, own: &OwnDirectory) -> Option<String> {
     let (file, _) = open_own(storage, own, WHY).ok().flatten()?;
     let mut text = vec![0; WHY_BYTES_MAX];
     let length = storage.read(&file, &mut text, 0).ok()?;
@@ -271,7 +276,7 @@ pub(crate) fn read_why(storage: &dyn Storage, own: &Own) -> Option<String> {
 }
 
 /// A file in a job's own directory and its size. EPERM for one that is not of the directory's owner.
-fn open_own(storage: &dyn Storage, own: &Own, name: &str) -> Result<Option<(Handle, u64)>, Errno> {
+fn open_own(storage: &dyn Storage, own: &OwnDirectory, name: &str) -> Result<Option<(Handle, u64)>, Errno> {
     let file = match storage.open(&own.handle, OsStr::new(name), Access::Read) {
         Err(Errno::NOENT) => return Ok(None),
         other => other?,

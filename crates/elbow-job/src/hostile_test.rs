@@ -21,17 +21,17 @@ use crate::action::NewAttrs;
 use crate::commit::Record;
 use crate::report::RecoverAction as Action;
 use crate::schedule_test::snapshot;
-use crate::staging::{Home, JournalEntry, Manifest, new_probe_name, new_staging_name, part_name};
+use crate::staging::{JobHome, JournalEntry, Manifest, new_probe_name, new_staging_name, part_name};
 
 const OTHER: u32 = 1;
 
 /// A directory that everybody may write to, with a file of the other user's and one of ours in a directory.
-struct Ground {
+struct TestDir {
     dir: tempfile::TempDir,
 }
 
 /// `None`, said aloud, where there is nobody who could be attacked.
-fn ground() -> Option<Ground> {
+fn test_dir() -> Option<TestDir> {
     if !rustix::process::geteuid().is_root() {
         let is_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
         assert!(!is_ci, "CI=true, and it lacks root");
@@ -40,15 +40,15 @@ fn ground() -> Option<Ground> {
     }
     rustix::process::umask(rustix::fs::Mode::empty());
     let dir = tempfile::tempdir().unwrap();
-    let ground = Ground { dir };
-    set_mode(&ground.path(""), 0o1777);
-    std::fs::create_dir_all(ground.path("ours/deep")).unwrap();
+    let test_dir = TestDir { dir };
+    set_mode(&test_dir.path(""), 0o1777);
+    std::fs::create_dir_all(test_dir.path("ours/deep")).unwrap();
     for name in ["theirs", "ours/deep/file"] {
-        std::fs::write(ground.path(name), name).unwrap();
-        set_mode(&ground.path(name), 0o644);
+        std::fs::write(test_dir.path(name), name).unwrap();
+        set_mode(&test_dir.path(name), 0o644);
     }
-    chown(ground.path("theirs"), Some(OTHER), Some(OTHER)).unwrap();
-    Some(ground)
+    chown(test_dir.path("theirs"), Some(OTHER), Some(OTHER)).unwrap();
+    Some(test_dir)
 }
 
 fn real() -> Arc<dyn Storage> {
@@ -59,7 +59,7 @@ fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-impl Ground {
+impl TestDir {
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -136,7 +136,7 @@ fn manifest_of_the_dead(root: &Path, name: &str) -> Vec<u8> {
     let directory = RealStorage::open_root(&root.join(name)).unwrap();
     let born = RealStorage.identity(&directory).unwrap().born;
     let ino = RealStorage.stat_handle(&directory).unwrap().ino;
-    let home = Home::here(OsStr::new(name), dev, true, false).of_directory(ino, born);
+    let home = JobHome::here(OsStr::new(name), dev, true, false).of_directory(ino, born);
     let times = (Time::default(), Time::default());
     Manifest::of_this_process(Time::default(), times, &["true".into()], home).encode()
 }
@@ -152,7 +152,7 @@ fn visible(path: &str) -> JournalEntry {
 /// An ordinary user's file became root's, and set-user-id.
 #[test]
 fn a_planted_record_gives_nobody_anything() {
-    let Some(ground) = ground() else { return };
+    let Some(test_dir) = test_dir() else { return };
     let attrs = NewAttrs {
         owner: Some((0, 0)),
         mode: Some(0o4755),
@@ -167,30 +167,30 @@ fn a_planted_record_gives_nobody_anything() {
         }],
         ..Record::default()
     };
-    ground.assert_only_ours_is_obeyed(&[("commit", record.encode())], Action::Finished);
-    let theirs = std::fs::metadata(ground.path("theirs")).unwrap();
+    test_dir.assert_only_ours_is_obeyed(&[("commit", record.encode())], Action::Finished);
+    let theirs = std::fs::metadata(test_dir.path("theirs")).unwrap();
     assert_eq!((theirs.uid(), theirs.mode() & 0o7777), (0, 0o4755), "the record is one");
 }
 
 /// Any tree below the directory was removed.
 #[test]
 fn a_planted_journal_removes_nothing() {
-    let Some(ground) = ground() else { return };
-    ground.assert_only_ours_is_obeyed(&[("journal", journal(&[visible("ours")]))], Action::RolledBack);
-    assert!(!ground.path("ours").exists(), "the journal is one");
+    let Some(test_dir) = test_dir() else { return };
+    test_dir.assert_only_ours_is_obeyed(&[("journal", journal(&[visible("ours")]))], Action::RolledBack);
+    assert!(!test_dir.path("ours").exists(), "the journal is one");
 }
 
 /// In a sticky directory nobody removes what is somebody else's, but a recovery did.
 #[test]
 fn in_a_sticky_directory_everybody_keeps_what_is_theirs() {
-    let Some(ground) = ground() else { return };
-    ground.assert_only_ours_is_obeyed(&[("journal", journal(&[visible("theirs")]))], Action::RolledBack);
+    let Some(test_dir) = test_dir() else { return };
+    test_dir.assert_only_ours_is_obeyed(&[("journal", journal(&[visible("theirs")]))], Action::RolledBack);
 }
 
 /// Who opened a pipe waited for its other end, and every job on the directory with it.
 #[test]
 fn pipes_links_and_directories_in_the_place_of_files_hold_nobody_up() {
-    let Some(ground) = ground() else { return };
+    let Some(test_dir) = test_dir() else { return };
     for name in ["job", "kept", "dropped", "journal", "commit", "done"] {
         for make in [
             "mkfifo \"$0\"",
@@ -199,7 +199,7 @@ fn pipes_links_and_directories_in_the_place_of_files_hold_nobody_up() {
             "mknod \"$0\" c 1 5",
         ] {
             for owner in [OTHER, 0] {
-                let staging = ground.plant(&[]);
+                let staging = test_dir.plant(&[]);
                 let path = staging.join(name);
                 let _ = std::fs::remove_file(&path);
                 let made = Command::new("sh").args(["-c", make]).arg(&path).status().unwrap();
@@ -208,7 +208,7 @@ fn pipes_links_and_directories_in_the_place_of_files_hold_nobody_up() {
                     give_away(&staging);
                 }
                 age(&staging);
-                let action = ground.recover();
+                let action = test_dir.recover();
                 assert_eq!(action == Action::NotOurs, owner == OTHER, "{name}: {make}: {action:?}");
                 let _ = std::fs::remove_dir_all(staging);
             }
@@ -219,23 +219,23 @@ fn pipes_links_and_directories_in_the_place_of_files_hold_nobody_up() {
 
 #[test]
 fn a_link_in_the_place_of_a_staging_directory_is_not_followed() {
-    let Some(ground) = ground() else { return };
-    let staging = ground.plant(&[("journal", journal(&[visible("ours")]))]);
-    let elsewhere = ground.path("ours/elsewhere");
+    let Some(test_dir) = test_dir() else { return };
+    let staging = test_dir.plant(&[("journal", journal(&[visible("ours")]))]);
+    let elsewhere = test_dir.path("ours/elsewhere");
     std::fs::rename(&staging, &elsewhere).unwrap();
     symlink(&elsewhere, &staging).unwrap();
-    assert_eq!(ground.recover(), Action::NotOurs);
-    assert!(ground.path("ours/deep/file").exists() && elsewhere.join("journal").exists());
+    assert_eq!(test_dir.recover(), Action::NotOurs);
+    assert!(test_dir.path("ours/deep/file").exists() && elsewhere.join("journal").exists());
 }
 
 /// It cost 11 seconds and a gigabyte of memory, at every run, also with a beginning as it should be.
 #[test]
 fn junk_is_refused_by_its_first_bytes() {
     const JUNK_BYTES: u64 = 1 << 30;
-    let Some(ground) = ground() else { return };
+    let Some(test_dir) = test_dir() else { return };
     let names = ["commit", "done", "journal", "job"];
     for (name, starts_well) in names.into_iter().flat_map(|name| [(name, false), (name, true)]) {
-        let staging = ground.plant(&[]);
+        let staging = test_dir.plant(&[]);
         let mut junk = match name {
             "commit" | "done" => Record::default().encode(),
             _ => std::fs::read(staging.join("job")).unwrap(),
@@ -249,7 +249,7 @@ fn junk_is_refused_by_its_first_bytes() {
         let counting = Arc::new(Interposed::new(Arc::new(RealStorage), Counting::default()));
         age(&staging);
         let storage: Arc<dyn Storage> = counting.clone();
-        let found = ground.recover_with(&storage, false);
+        let found = test_dir.recover_with(&storage, false);
         assert_eq!(found.len(), 1, "{name}: {found:?}");
         assert_eq!(
             found[0].1 == Action::RolledBack,
@@ -265,61 +265,61 @@ fn junk_is_refused_by_its_first_bytes() {
 /// What others may have put into a directory of ours is not ours.
 #[test]
 fn a_directory_of_ours_that_is_open_to_others_is_not_obeyed() {
-    let Some(ground) = ground() else { return };
-    let staging = ground.plant(&[("journal", journal(&[visible("ours")]))]);
+    let Some(test_dir) = test_dir() else { return };
+    let staging = test_dir.plant(&[("journal", journal(&[visible("ours")]))]);
     for mode in [0o777, 0o770, 0o720, 0o702] {
         set_mode(&staging, mode);
-        assert_eq!(ground.recover(), Action::NotOurs, "{mode:o}");
-        assert!(ground.path("ours").exists(), "{mode:o}");
+        assert_eq!(test_dir.recover(), Action::NotOurs, "{mode:o}");
+        assert!(test_dir.path("ours").exists(), "{mode:o}");
     }
     set_mode(&staging, 0o2700); // inherited from a directory with set-group-id
-    assert_eq!(ground.recover(), Action::RolledBack);
+    assert_eq!(test_dir.recover(), Action::RolledBack);
 }
 
 /// Who may write to the directory may give a staging directory another name, or bring one from elsewhere.
 #[test]
 fn a_staging_directory_under_another_name_is_not_obeyed() {
-    let Some(ground) = ground() else { return };
-    let staging = ground.plant(&[("journal", journal(&[visible("ours")]))]);
-    let renamed = ground.path(&new_staging_name(Time::default()));
+    let Some(test_dir) = test_dir() else { return };
+    let staging = test_dir.plant(&[("journal", journal(&[visible("ours")]))]);
+    let renamed = test_dir.path(&new_staging_name(Time::default()));
     std::fs::rename(&staging, &renamed).unwrap();
-    assert_eq!(ground.recover(), Action::NotOurs);
-    assert!(ground.path("ours").exists());
+    assert_eq!(test_dir.recover(), Action::NotOurs);
+    assert!(test_dir.path("ours").exists());
     std::fs::rename(&renamed, &staging).unwrap();
-    assert_eq!(ground.recover(), Action::RolledBack);
+    assert_eq!(test_dir.recover(), Action::RolledBack);
 }
 
 /// What root copies becomes root's: a planted job in a tree that an ordinary user had handed over was obeyed there.
 #[test]
 fn a_copy_is_not_obeyed_unless_it_is_trusted() {
-    let Some(ground) = ground() else { return };
+    let Some(test_dir) = test_dir() else { return };
     let files = [("journal", journal(&[visible("ours")]))];
-    let staging = ground.plant(&files);
+    let staging = test_dir.plant(&files);
     let name = staging.file_name().unwrap().to_str().unwrap().to_owned();
-    let aside = ground.path("aside");
+    let aside = test_dir.path("aside");
     std::fs::rename(&staging, &aside).unwrap();
     let copied = Command::new("cp").arg("-a").args([&aside, &staging]).status().unwrap();
     assert!(copied.success());
-    assert_eq!(ground.recover(), Action::Foreign);
+    assert_eq!(test_dir.recover(), Action::Foreign);
     // The first version of the manifest did not say which directory it was made for.
     let times = (Time::default(), Time::default());
-    let home = Home::here(OsStr::new(&name), 0, true, false);
+    let home = JobHome::here(OsStr::new(&name), 0, true, false);
     let mut first = Manifest::of_this_process(Time::default(), times, &["true".into()], home);
     (first.home, first.boot) = (None, "another".into());
     std::fs::write(staging.join("job"), first.encode()).unwrap();
-    assert_eq!(ground.recover(), Action::Foreign);
+    assert_eq!(test_dir.recover(), Action::Foreign);
     // Without a manifest nothing but the directory goes.
     std::fs::remove_file(staging.join("job")).unwrap();
     std::fs::write(staging.join("done"), Record::default().encode()).unwrap();
     age(&staging);
-    assert_eq!(ground.recover(), Action::Finished);
-    assert!(ground.path("ours").exists() && !staging.exists());
+    assert_eq!(test_dir.recover(), Action::Finished);
+    assert!(test_dir.path("ours").exists() && !staging.exists());
     std::fs::rename(&aside, &staging).unwrap();
-    assert_eq!(ground.recover(), Action::RolledBack);
-    assert!(!ground.path("ours").exists());
+    assert_eq!(test_dir.recover(), Action::RolledBack);
+    assert!(!test_dir.path("ours").exists());
 
-    std::fs::create_dir(ground.path("ours")).unwrap();
-    let staging = ground.plant(&files);
+    std::fs::create_dir(test_dir.path("ours")).unwrap();
+    let staging = test_dir.plant(&files);
     std::fs::rename(&staging, &aside).unwrap();
     assert!(
         Command::new("cp")
@@ -329,7 +329,7 @@ fn a_copy_is_not_obeyed_unless_it_is_trusted() {
             .unwrap()
             .success()
     );
-    let found = ground.recover_with(&real(), true);
+    let found = test_dir.recover_with(&real(), true);
     assert_eq!(found[0].1, Action::RolledBack, "{found:?}");
 }
 
@@ -363,13 +363,13 @@ impl Drop for Mount {
 
 #[test]
 fn a_recovery_does_not_go_beyond_mount_points_unless_it_is_told_to() {
-    let Some(ground) = ground() else { return };
-    let memory = Mount::memory(&ground.path("mounted"), "mode=755");
-    std::fs::write(ground.path("mounted/file"), "beyond").unwrap();
-    let staging = ground.plant(&[("journal", journal(&[visible("mounted/file")]))]);
-    let mounted_over = ground.path(&new_staging_name(Time::default()));
+    let Some(test_dir) = test_dir() else { return };
+    let memory = Mount::memory(&test_dir.path("mounted"), "mode=755");
+    std::fs::write(test_dir.path("mounted/file"), "beyond").unwrap();
+    let staging = test_dir.plant(&[("journal", journal(&[visible("mounted/file")]))]);
+    let mounted_over = test_dir.path(&new_staging_name(Time::default()));
     let over = Mount::memory(&mounted_over, "mode=700");
-    let found = ground.recover_with(&real(), false);
+    let found = test_dir.recover_with(&real(), false);
     let action_of = |path: &Path| {
         let job = found.iter().find(|(job, ..)| path.ends_with(job));
         job.unwrap_or_else(|| panic!("{found:?}")).1
@@ -378,28 +378,28 @@ fn a_recovery_does_not_go_beyond_mount_points_unless_it_is_told_to() {
     assert_eq!(action_of(&staging), Action::Failed);
     let said = found.iter().find(|(job, ..)| staging.ends_with(job)).unwrap();
     assert!(said.2.contains("mounted below"), "{found:?}");
-    assert!(ground.path("mounted/file").exists() && staging.exists());
+    assert!(test_dir.path("mounted/file").exists() && staging.exists());
     drop(over);
     std::fs::remove_dir(mounted_over).unwrap();
-    let found = ground.recover_with(&real(), true);
+    let found = test_dir.recover_with(&real(), true);
     assert_eq!(found[0].1, Action::RolledBack, "{found:?}");
-    assert!(!ground.path("mounted/file").exists());
+    assert!(!test_dir.path("mounted/file").exists());
     drop(memory);
 
     // The same file system again is another mount, too.
-    let bound = Mount::bind(&ground.path("ours"), &ground.path("mounted"));
-    ground.plant(&[("journal", journal(&[visible("mounted/deep/file")]))]);
-    assert_eq!(ground.recover(), Action::Failed);
-    assert!(ground.path("ours/deep/file").exists());
+    let bound = Mount::bind(&test_dir.path("ours"), &test_dir.path("mounted"));
+    test_dir.plant(&[("journal", journal(&[visible("mounted/deep/file")]))]);
+    assert_eq!(test_dir.recover(), Action::Failed);
+    assert!(test_dir.path("ours/deep/file").exists());
     drop(bound);
-    assert_eq!(ground.recover(), Action::RolledBack);
+    assert_eq!(test_dir.recover(), Action::RolledBack);
 }
 
 /// Parts lie in directories below, which may be others' to write to.
 #[test]
 fn a_part_that_somebody_else_has_put_there_is_left_alone() {
-    let Some(ground) = ground() else { return };
-    let sub = ground.path("ours/deep");
+    let Some(test_dir) = test_dir() else { return };
+    let sub = test_dir.path("ours/deep");
     let times = (Time::default(), Time::default());
     for owner in [OTHER, 0] {
         let entry = JournalEntry::Staging {
@@ -407,13 +407,13 @@ fn a_part_that_somebody_else_has_put_there_is_left_alone() {
             times,
             closed: None,
         };
-        let staging = ground.plant(&[("journal", journal(&[entry]))]);
+        let staging = test_dir.plant(&[("journal", journal(&[entry]))]);
         let part = sub.join(part_name(staging.file_name().unwrap()));
         std::fs::create_dir(&part).unwrap();
         set_mode(&part, 0o700);
         std::fs::write(part.join("of-a-third"), "precious").unwrap();
         chown(&part, Some(owner), Some(owner)).unwrap();
-        assert_eq!(ground.recover(), Action::RolledBack);
+        assert_eq!(test_dir.recover(), Action::RolledBack);
         assert!(!staging.exists());
         assert_eq!(part.join("of-a-third").exists(), owner == OTHER);
     }
@@ -422,8 +422,8 @@ fn a_part_that_somebody_else_has_put_there_is_left_alone() {
 /// One job that could not be ended kept every other one from being ended, and every new one from beginning.
 #[test]
 fn a_job_that_cannot_be_ended_keeps_no_other_back() {
-    let Some(ground) = ground() else { return };
-    let mut staging = [ground.plant(&[]), ground.plant(&[]), ground.plant(&[])];
+    let Some(test_dir) = test_dir() else { return };
+    let mut staging = [test_dir.plant(&[]), test_dir.plant(&[]), test_dir.plant(&[])];
     staging.sort();
     staging.iter().for_each(|staging| age(staging));
     for errno in [Errno::IO, Errno::ACCESS, Errno::NOENT, Errno::STALE] {
@@ -432,7 +432,7 @@ fn a_job_that_cannot_be_ended_keeps_no_other_back() {
                 std::fs::create_dir(broken).unwrap();
                 set_mode(broken, 0o700);
                 let name = broken.file_name().unwrap().to_str().unwrap();
-                std::fs::write(broken.join("job"), manifest_of_the_dead(&ground.path(""), name)).unwrap();
+                std::fs::write(broken.join("job"), manifest_of_the_dead(&test_dir.path(""), name)).unwrap();
                 age(broken);
             }
         }
@@ -442,7 +442,7 @@ fn a_job_that_cannot_be_ended_keeps_no_other_back() {
         let plan = plan.on(Operation::Unlink).times(u64::MAX);
         let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([plan])));
         let storage: Arc<dyn Storage> = faulty.clone();
-        let found = ground.recover_with(&storage, false);
+        let found = test_dir.recover_with(&storage, false);
         assert!(faulty.hook().fired() > 0);
         let actions: Vec<Action> = found.iter().map(|(_, action, _)| *action).collect();
         let ended = actions.iter().filter(|action| **action == Action::RolledBack).count();
@@ -460,19 +460,19 @@ fn a_job_that_cannot_be_ended_keeps_no_other_back() {
 /// On a network file system the ids are the server's: whose something is shows in a file that is made there.
 #[test]
 fn on_storage_with_ids_of_its_own_a_file_tells_whose_is_what() {
-    let Some(ground) = ground() else { return };
+    let Some(test_dir) = test_dir() else { return };
     let seen = tempfile::tempdir().unwrap();
     let slow = SlowOptions {
         latency: Duration::ZERO,
         ..SlowOptions::default()
     };
-    let mounted = SlowFs::mount(&ground.path(""), seen.path(), &slow).unwrap();
+    let mounted = SlowFs::mount(&test_dir.path(""), seen.path(), &slow).unwrap();
     let root = RealStorage::open_root(seen.path()).unwrap();
     assert!(!RealStorage.nature(&root).unwrap().own_ids);
     let files = [("journal", journal(&[visible("ours")]))];
-    let theirs = ground.plant(&files);
+    let theirs = test_dir.plant(&files);
     give_away(&theirs);
-    let probe = ground.path(new_probe_name().to_str().unwrap());
+    let probe = test_dir.path(new_probe_name().to_str().unwrap());
     std::fs::write(&probe, "").unwrap();
     age(&probe);
     let counting = Arc::new(Interposed::new(Arc::new(RealStorage), Counting::default()));
@@ -481,21 +481,21 @@ fn on_storage_with_ids_of_its_own_a_file_tells_whose_is_what() {
     assert_eq!(found[0].action, Action::NotOurs, "{found:?}");
     assert_eq!(counting.hook().count(Operation::Create), 1);
     assert!(!probe.exists(), "what a recovery that died has left is removed");
-    assert!(theirs.exists() && ground.path("ours").exists());
+    assert!(theirs.exists() && test_dir.path("ours").exists());
     std::fs::remove_dir_all(&theirs).unwrap();
-    let ours = ground.plant(&files);
+    let ours = test_dir.plant(&files);
     // The manifest is of another mount of the same directory: its process is asked, which is this one.
     assert_eq!(
         crate::recover(&storage, &root, false).unwrap()[0].action,
         Action::Running
     );
-    let real = RealStorage::open_root(&ground.path("")).unwrap();
+    let real = RealStorage::open_root(&test_dir.path("")).unwrap();
     assert_eq!(
         crate::recover(&storage, &real, false).unwrap()[0].action,
         Action::RolledBack
     );
-    assert!(!ours.exists() && !ground.path("ours").exists());
-    let names: Vec<_> = std::fs::read_dir(ground.path(""))
+    assert!(!ours.exists() && !test_dir.path("ours").exists());
+    let names: Vec<_> = std::fs::read_dir(test_dir.path(""))
         .unwrap()
         .map(|e| e.unwrap().file_name())
         .collect();
@@ -506,37 +506,37 @@ fn on_storage_with_ids_of_its_own_a_file_tells_whose_is_what() {
 /// A probe leaves the time of the directory as it was.
 #[test]
 fn a_probe_leaves_no_trace() {
-    let Some(ground) = ground() else { return };
+    let Some(test_dir) = test_dir() else { return };
     let seen = tempfile::tempdir().unwrap();
-    let theirs = ground.plant(&[]);
+    let theirs = test_dir.plant(&[]);
     give_away(&theirs);
     let slow = SlowOptions {
         latency: Duration::ZERO,
         ..SlowOptions::default()
     };
-    let mounted = SlowFs::mount(&ground.path(""), seen.path(), &slow).unwrap();
+    let mounted = SlowFs::mount(&test_dir.path(""), seen.path(), &slow).unwrap();
     let root = RealStorage::open_root(seen.path()).unwrap();
-    let modified = || std::fs::metadata(ground.path("")).unwrap().modified().unwrap();
-    let before = (modified(), snapshot(&ground.path("")));
+    let modified = || std::fs::metadata(test_dir.path("")).unwrap().modified().unwrap();
+    let before = (modified(), snapshot(&test_dir.path("")));
     let storage: Arc<dyn Storage> = Arc::new(RealStorage);
     assert_eq!(
         crate::recover(&storage, &root, false).unwrap()[0].action,
         Action::NotOurs
     );
-    assert_eq!((modified(), snapshot(&ground.path(""))), before);
+    assert_eq!((modified(), snapshot(&test_dir.path(""))), before);
     drop(mounted);
 }
 
 /// The lock counts, not what a manifest says of a host or a process: a machine of the same name, or another PID namespace.
 #[test]
 fn who_holds_the_lock_lives_and_who_does_not_is_dead() {
-    let Some(ground) = ground() else { return };
-    let staging = ground.plant(&[]);
+    let Some(test_dir) = test_dir() else { return };
+    let staging = test_dir.plant(&[]);
     let root = RealStorage::open_root(&staging).unwrap();
     let held = RealStorage.open(&root, OsStr::new("job"), Access::ReadWrite).unwrap();
     assert!(RealStorage.try_lock(&held).unwrap());
     for force in [false, true] {
-        let found = ground.recover_with(&real(), force);
+        let found = test_dir.recover_with(&real(), force);
         assert_eq!(found[0].1, Action::Running, "{found:?}");
     }
     drop(held);
@@ -549,15 +549,15 @@ fn who_holds_the_lock_lives_and_who_does_not_is_dead() {
         .take_while(|_| is_locked())
         .for_each(|_| std::thread::sleep(std::time::Duration::from_millis(10)));
     // Our own process runs and has not the lock: its number was given twice.
-    assert_eq!(ground.recover(), Action::RolledBack);
+    assert_eq!(test_dir.recover(), Action::RolledBack);
 }
 
 /// A network file system takes the lock from a machine that was cut off, and another one may have begun to roll the job back.
 #[test]
 fn a_job_whose_lock_somebody_else_has_does_not_commit() {
-    let Some(ground) = ground() else { return };
-    let root = RealStorage::open_root(&ground.path("")).unwrap();
-    let job = crate::Job::begin(real(), root, &ground.path(""), crate::Options::default()).unwrap();
+    let Some(test_dir) = test_dir() else { return };
+    let root = RealStorage::open_root(&test_dir.path("")).unwrap();
+    let job = crate::Job::begin(real(), root, &test_dir.path(""), crate::Options::default()).unwrap();
     let create = crate::schedule_test::Op::Create("new".into());
     crate::schedule_test::InJob(&job).run(&create).unwrap();
     job.shared.drain(&mut |_| {}).unwrap();
@@ -575,33 +575,37 @@ fn a_job_whose_lock_somebody_else_has_does_not_commit() {
         crate::Outcome::RolledBack(crate::Cause::Storage(said)) => assert!(said.contains("Stale"), "{said}"),
         other => panic!("{other:?}"),
     }
-    assert!(!ground.path("new").exists());
+    assert!(!test_dir.path("new").exists());
 }
 
 /// Where files cannot be locked (an NFS server without its lock daemon), the process tells, as ever.
 #[test]
 fn on_storage_without_locks_the_process_tells() {
-    let Some(ground) = ground() else { return };
+    let Some(test_dir) = test_dir() else { return };
     for errno in [Errno::NOLCK, Errno::OPNOTSUPP] {
         let plan = Plan::fail(errno).on(Operation::TryLock).times(u64::MAX);
         let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([plan])));
         let storage: Arc<dyn Storage> = faulty.clone();
-        let root = RealStorage::open_root(&ground.path("")).unwrap();
-        let job = crate::Job::begin(storage.clone(), root, &ground.path(""), crate::Options::default()).unwrap();
+        let root = RealStorage::open_root(&test_dir.path("")).unwrap();
+        let job = crate::Job::begin(storage.clone(), root, &test_dir.path(""), crate::Options::default()).unwrap();
         let create = crate::schedule_test::Op::Create("new".into());
         crate::schedule_test::InJob(&job).run(&create).unwrap();
         job.shared.drain(&mut |_| {}).unwrap();
         for looks_at in [&storage, &real()] {
-            assert_eq!(ground.recover_with(looks_at, false)[0].1, Action::Running, "{errno}");
+            assert_eq!(test_dir.recover_with(looks_at, false)[0].1, Action::Running, "{errno}");
         }
         assert!(faulty.hook().fired() >= 2);
         assert!(matches!(job.commit(&mut |_| {}), Ok(crate::Outcome::Committed)));
-        std::fs::remove_file(ground.path("new")).unwrap();
-        let name = ground.plant(&[]);
+        std::fs::remove_file(test_dir.path("new")).unwrap();
+        let name = test_dir.plant(&[]);
         let name = name.file_name().unwrap().to_str().unwrap();
-        let mut dead = Manifest::decode(&manifest_of_the_dead(&ground.path(""), name)).unwrap();
+        let mut dead = Manifest::decode(&manifest_of_the_dead(&test_dir.path(""), name)).unwrap();
         dead.started += 1;
-        std::fs::write(ground.path(name).join("job"), dead.encode()).unwrap();
-        assert_eq!(ground.recover_with(&storage, false)[0].1, Action::RolledBack, "{errno}");
+        std::fs::write(test_dir.path(name).join("job"), dead.encode()).unwrap();
+        assert_eq!(
+            test_dir.recover_with(&storage, false)[0].1,
+            Action::RolledBack,
+            "{errno}"
+        );
     }
 }

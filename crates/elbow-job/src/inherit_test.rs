@@ -124,11 +124,11 @@ fn random_op(rng: &mut StdRng) -> Op {
     }
 }
 
-type Gave = Result<(), Errno>;
+type OpResult = Result<(), Errno>;
 
 /// Runs an operation as somebody with a umask: both belong to a thread that is gone afterwards.
 #[allow(unsafe_code)]
-fn as_caller(caller: Caller, operation: impl FnOnce() -> Gave + Send) -> Gave {
+fn as_caller(caller: Caller, operation: impl FnOnce() -> OpResult + Send) -> OpResult {
     let run = move || {
         // SAFETY: only this thread stops sharing its umask and current directory; descriptors are shared as before.
         unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FS) }?;
@@ -147,7 +147,7 @@ fn as_caller(caller: Caller, operation: impl FnOnce() -> Gave + Send) -> Gave {
     std::thread::scope(|scope| scope.spawn(run).join().expect("no panic"))
 }
 
-fn native(top: &Path, op: &Op) -> Gave {
+fn native(top: &Path, op: &Op) -> OpResult {
     let at = |name: &str| top.join(name);
     match op {
         Op::Make(x, kind, mode, caller) => {
@@ -189,7 +189,7 @@ fn native(top: &Path, op: &Op) -> Gave {
 }
 
 /// The kernel refuses that before it asks a file system.
-fn not_of_links(path: &Path) -> Gave {
+fn not_of_links(path: &Path) -> OpResult {
     let stat = f::lstat(path)?;
     if f::FileType::from_raw_mode(stat.st_mode).is_symlink() {
         return Err(Errno::OPNOTSUPP);
@@ -211,7 +211,7 @@ fn spot<'p>(job: &Job, path: &'p str) -> Result<(Ino, &'p OsStr), Errno> {
     }
 }
 
-fn in_job(job: &Job, op: &Op) -> Gave {
+fn in_job(job: &Job, op: &Op) -> OpResult {
     let object = |path: &str| {
         let (dir, name) = spot(job, path)?;
         job.insist(|job| job.lookup(dir, name))

@@ -16,7 +16,7 @@ use crate::liveness::Lock;
 use crate::model::{Model, ModelConfig, Name, NewObject};
 use crate::options::Options;
 use crate::prelist::Prelist;
-use crate::report::{Counts, DeferredError, JobError, Pulse};
+use crate::report::{Counts, DeferredError, JobError, StorageProgress};
 use crate::root_id::RootId;
 use crate::shared::{Shared, SharedState};
 use crate::spill::SpillFile;
@@ -415,12 +415,12 @@ impl Job {
 
     /// Whether the storage answers, and is waited for.
     #[must_use]
-    pub fn pulse(&self) -> Pulse {
+    pub fn pulse(&self) -> StorageProgress {
         let counts = self.counts();
         let answered = self.shared.answered.load(Ordering::Relaxed);
         let done = [counts.operations, counts.storage_calls, counts.objects_stored];
         let answers = [answered, counts.bytes_written].into_iter().chain(done);
-        Pulse {
+        StorageProgress {
             answers: answers.fold(0, u64::wrapping_add),
             is_waiting: counts.in_flight > 0 || self.shared.asked.load(Ordering::Relaxed) > answered,
         }

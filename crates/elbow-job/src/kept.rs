@@ -10,16 +10,16 @@ use std::sync::Arc;
 
 use elbow_file::{Errno, Handle, RenameMode, Storage};
 
-use crate::absence::gone_is_none;
 use crate::commit::{Leftovers, StagingHolder, Tree, remove_leftovers};
 use crate::found::{Found, THREADS, error, find_record, lock_manifest, look_at, read_journal, report_of};
 use crate::job_files::{BIRTH_LOOKS, BIRTH_PAUSE};
 use crate::liveness::{self, Attempt, Liveness, Lock};
-use crate::lost;
+use crate::lost_answers;
+use crate::missing::none_if_missing;
+use crate::ownership::{self, OwnDirectory, OwnershipCheck};
 use crate::report::{JobError, RecoverAction, Recovered};
 use crate::staging::{DROPPED, JournalEntry, KEPT, MANIFEST, Manifest, is_job_name, is_staging_name};
-use crate::tally::Tally;
-use crate::whose::{self, Own, Whose};
+use crate::step_counter::StepCounter;
 
 /// Removes kept jobs of a directory with everything of them. Each is named as its own staging directory is; if one of the
 /// names is not that of a kept job, nothing is done.
@@ -40,8 +40,8 @@ pub fn drop_kept(storage: &Arc<dyn Storage>, root: &Handle, names: &[OsString]) 
             let job = &kept.own.handle;
             let (before, after) = (OsStr::new(KEPT), OsStr::new(DROPPED));
             // Marked first: if we die over the removal, the next recovery goes on with it.
-            let marked = lost::rename(storage, (job, before), (job, after), RenameMode::Replace);
-            gone_is_none(marked).map_err(error("marking the kept job in"))?;
+            let marked = lost_answers::rename(storage, (job, before), (job, after), RenameMode::Replace);
+            none_if_missing(marked).map_err(error("marking the kept job in"))?;
             let tree = Tree::new(storage, root.clone(), THREADS).of_job(Some(job.clone()), &kept.lock);
             remove(&tree, name, &kept.own)?;
             Ok(dropped(name, kept.manifest.as_ref()))
@@ -51,7 +51,7 @@ pub fn drop_kept(storage: &Arc<dyn Storage>, root: &Handle, names: &[OsString]) 
 
 /// A kept job that is about to go, or to go on.
 pub(crate) struct Kept {
-    pub(crate) own: Own,
+    pub(crate) own: OwnDirectory,
     pub(crate) manifest: Option<Manifest>,
     /// Of its manifest: held for as long as this is worked on.
     pub(crate) lock: Lock,
@@ -73,11 +73,11 @@ pub(crate) fn find(storage: &dyn Storage, root: &Handle, name: &OsStr) -> Result
         };
         return Err(not_kept(found.into()));
     }
-    let whose = Whose::new(storage, root).map_err(error("reading the attributes of"))?;
-    let opened = gone_is_none(whose.open(name)).map_err(error("opening the staging directory in"))?;
+    let ownership = OwnershipCheck::new(storage, root).map_err(error("reading the attributes of"))?;
+    let opened = none_if_missing(ownership.open(name)).map_err(error("opening the staging directory in"))?;
     let own = match opened.ok_or_else(|| not_kept("there is no such job here".into()))? {
-        whose::Found::Ours(own) => own,
-        whose::Found::NotOurs(why) => return Err(not_kept(format!("it is left alone: {why}"))),
+        ownership::Ownership::Ours(own) => own,
+        ownership::Ownership::NotOurs(why) => return Err(not_kept(format!("it is left alone: {why}"))),
     };
     let lock = Lock::default();
     let (found, attempt) = hold(storage, &own, &lock)?;
@@ -103,7 +103,7 @@ pub(crate) fn find(storage: &dyn Storage, root: &Handle, name: &OsStr) -> Result
         }),
         Found::Ordinary(manifest) => {
             let shares_locks = storage.nature(root).is_ok_and(|nature| nature.shares_locks);
-            let liveness = manifest.map(|manifest| liveness::of(&manifest, &attempt, whose.dev(), shares_locks));
+            let liveness = manifest.map(|manifest| liveness::of(&manifest, &attempt, ownership.dev(), shares_locks));
             Err(not_kept(state_of(storage, &own, liveness)))
         }
     }
@@ -111,7 +111,7 @@ pub(crate) fn find(storage: &dyn Storage, root: &Handle, name: &OsStr) -> Result
 
 /// A job, and its lock, if that can be had within two seconds: who was killed, or has just ended, may have it for a moment still, and so may what a
 /// process is starting.
-fn hold(storage: &dyn Storage, own: &Own, lock: &Lock) -> Result<(Found, Attempt), JobError> {
+fn hold(storage: &dyn Storage, own: &OwnDirectory, lock: &Lock) -> Result<(Found, Attempt), JobError> {
     let mut looks = 0;
     loop {
         looks += 1;
@@ -125,7 +125,7 @@ fn hold(storage: &dyn Storage, own: &Own, lock: &Lock) -> Result<(Found, Attempt
 }
 
 /// What a job is that is not kept, in words.
-fn state_of(storage: &dyn Storage, own: &Own, liveness: Option<Liveness>) -> String {
+fn state_of(storage: &dyn Storage, own: &OwnDirectory, liveness: Option<Liveness>) -> String {
     match liveness {
         Some(Liveness::Running(message)) => format!("it was not kept: {message}"),
         _ if matches!(find_record(storage, own), Ok(Some(_))) => {
@@ -138,22 +138,22 @@ fn state_of(storage: &dyn Storage, own: &Own, liveness: Option<Liveness>) -> Str
 /// Marks a job as kept that a recovery could not finish.
 pub(crate) fn keep(storage: &dyn Storage, job: &Handle) -> Result<(), Errno> {
     let (manifest, kept) = (OsStr::new(MANIFEST), OsStr::new(KEPT));
-    let marked = lost::rename(storage, (job, manifest), (job, kept), RenameMode::Replace);
-    gone_is_none(marked)?;
+    let marked = lost_answers::rename(storage, (job, manifest), (job, kept), RenameMode::Replace);
+    none_if_missing(marked)?;
     storage.sync_all(job)
 }
 
 /// Removes a job whose removal has begun.
-pub(crate) fn remove(tree: &Tree<'_>, name: &OsStr, own: &Own) -> Result<(), JobError> {
+pub(crate) fn remove(tree: &Tree<'_>, name: &OsStr, own: &OwnDirectory) -> Result<(), JobError> {
     let left = leftovers(tree, own).map_err(error("reading the journal in"))?;
     let root = tree.storage.stat_handle(&tree.root);
     let root = root.map_err(error("reading the attributes of the directory in"))?;
-    remove_leftovers(tree, name, &left, (root.atime, root.mtime), &Tally::default())
+    remove_leftovers(tree, name, &left, (root.atime, root.mtime), &StepCounter::default())
         .map_err(error("removing the kept job in"))
 }
 
 /// Directories with a staging directory and their times now. One that is gone, or something else by now, has none.
-fn leftovers(tree: &Tree<'_>, own: &Own) -> Result<Leftovers, Errno> {
+fn leftovers(tree: &Tree<'_>, own: &OwnDirectory) -> Result<Leftovers, Errno> {
     let mut left = Leftovers::default();
     for entry in read_journal(tree.storage, own)? {
         let JournalEntry::Staging { dir, .. } = entry else {

@@ -14,7 +14,7 @@ use crate::crash_test::{has_staging, recovered, seen_by_jobs};
 use crate::options::Publish;
 use crate::report::RecoverAction;
 use crate::resume_test::{name_in, real};
-use crate::saved_test::{Bed, assert_goes_on, assert_same, end, is_saved, remove, stored};
+use crate::saved_test::{Testbed, assert_goes_on, assert_same, end, is_saved, remove, stored};
 use crate::schedule_test::{InJob, Op, snapshot};
 use crate::{Ino, JobError, Keep, OnConflict, Outcome, SetIds, drop_saved, resume};
 
@@ -22,14 +22,14 @@ use crate::{Ino, JobError, Keep, OnConflict, Outcome, SetIds, drop_saved, resume
 /// who finds the job, and all of it is there when the storage is.
 #[test]
 fn a_storage_that_goes_away_and_comes_back_has_all_of_it() {
-    let (bed, mut counts) = (Bed::new(), BTreeMap::<&str, usize>::new());
+    let (testbed, mut counts) = (Testbed::new(), BTreeMap::<&str, usize>::new());
     // What comes after the record is carried out by whoever finds it: `crash_test`.
     for n in (1..60).step_by(2).chain((60..).step_by(12)) {
         let what = format!("gone from call {n} on");
-        let dir = bed.fresh("gone");
+        let dir = testbed.fresh("gone");
         let before = seen_by_jobs(&dir);
         let gone = Plan::fail(Errno::NOTCONN).nth(n).times(u64::MAX);
-        let ended = end(&bed, &dir, Publish::Staged, Some(gone));
+        let ended = end(&testbed, &dir, Publish::Staged, Some(gone));
         if ended.fired == 0 {
             break;
         }
@@ -42,7 +42,7 @@ fn a_storage_that_goes_away_and_comes_back_has_all_of_it() {
         let became = match (is_saved, action) {
             (true, _) => {
                 assert_eq!(seen_by_jobs(&dir), before, "{what}");
-                assert_goes_on(&bed, &dir, &ended.shown, &what);
+                assert_goes_on(&testbed, &dir, &ended.shown, &what);
                 "saved"
             }
             (false, RecoverAction::RolledBack) if has_same_names(&dir, &before) => {
@@ -61,7 +61,7 @@ fn a_storage_that_goes_away_and_comes_back_has_all_of_it() {
                 "finished"
             }
         };
-        assert!(bed.is_empty() && !has_staging(&dir), "{what}");
+        assert!(testbed.is_empty() && !has_staging(&dir), "{what}");
         remove(&dir);
         *counts.entry(became).or_default() += 1;
     }
@@ -72,16 +72,16 @@ fn a_storage_that_goes_away_and_comes_back_has_all_of_it() {
 /// A disk of this machine that answers nothing any more may have lost what it had taken.
 #[test]
 fn a_disk_that_dies_is_not_believed() {
-    let bed = Bed::new();
+    let testbed = Testbed::new();
     for n in (1..50).step_by(7) {
-        let dir = bed.fresh("dead disk");
+        let dir = testbed.fresh("dead disk");
         let before = seen_by_jobs(&dir);
         let dead = Plan::fail(Errno::IO).nth(n).times(u64::MAX);
-        let ended = end(&bed, &dir, Publish::Staged, Some(dead));
+        let ended = end(&testbed, &dir, Publish::Staged, Some(dead));
         assert!(ended.fired > 0 && !is_saved(&ended.outcome), "{n}: {:?}", ended.outcome);
         assert_eq!(recovered(&dir, &real()).unwrap(), RecoverAction::RolledBack, "{n}");
         assert_eq!(seen_by_jobs(&dir), before, "{n}");
-        assert!(bed.is_empty(), "{n}");
+        assert!(testbed.is_empty(), "{n}");
         remove(&dir);
     }
 }
@@ -90,26 +90,26 @@ fn a_disk_that_dies_is_not_believed() {
 /// its errors.
 #[test]
 fn a_storage_that_becomes_read_only_keeps_all_of_it() {
-    let (bed, mut saved) = (Bed::new(), 0);
+    let (testbed, mut saved) = (Testbed::new(), 0);
     let changes = |call: &elbow_file::double::Call<'_>| {
         let syncs = matches!(call.operation, Operation::SyncAll | Operation::Sync | Operation::Close);
         !call.operation.only_reads() && !syncs
     };
     for n in (1..40).step_by(3) {
         let what = format!("read-only from change {n} on");
-        let dir = bed.fresh("read-only");
+        let dir = testbed.fresh("read-only");
         let before = seen_by_jobs(&dir);
         let plan = Plan::fail(Errno::ROFS).when(changes).nth(n).times(u64::MAX);
-        let ended = end(&bed, &dir, Publish::Staged, Some(plan));
+        let ended = end(&testbed, &dir, Publish::Staged, Some(plan));
         assert!(ended.fired > 0, "{what}");
         let action = recovered(&dir, &real()).unwrap();
         assert_eq!(seen_by_jobs(&dir), before, "{what}: {:?}", ended.outcome);
         if is_saved(&ended.outcome) {
             saved += 1;
             assert_eq!(action, RecoverAction::Kept, "{what}");
-            assert_goes_on(&bed, &dir, &ended.shown, &what);
+            assert_goes_on(&testbed, &dir, &ended.shown, &what);
         }
-        assert!(bed.is_empty(), "{what}: {:?}", ended.outcome);
+        assert!(testbed.is_empty(), "{what}: {:?}", ended.outcome);
         remove(&dir);
     }
     assert!(saved >= 5, "{saved}");
@@ -118,17 +118,17 @@ fn a_storage_that_becomes_read_only_keeps_all_of_it() {
 /// What was saved is no proof that the rest is durable: a power cut, or a death, may have come before it was synced.
 #[test]
 fn who_dies_before_the_rest_is_known_to_be_durable_is_rolled_back() {
-    let bed = Bed::new();
-    let dir = bed.fresh("before");
+    let testbed = Testbed::new();
+    let dir = testbed.fresh("before");
     let before = seen_by_jobs(&dir);
     let gone = Plan::fail(Errno::NOTCONN).nth(5).times(u64::MAX);
-    let ended = end(&bed, &dir, Publish::Staged, Some(gone));
+    let ended = end(&testbed, &dir, Publish::Staged, Some(gone));
     assert!(is_saved(&ended.outcome), "{:?}", ended.outcome);
-    let saved = bed.saved(&dir).pop().unwrap();
+    let saved = testbed.saved(&dir).pop().unwrap();
     std::fs::remove_file(saved.path.join("left")).unwrap();
     assert_eq!(recovered(&dir, &real()).unwrap(), RecoverAction::RolledBack);
     assert_eq!(seen_by_jobs(&dir), before);
-    let restored = bed.restore(&real(), &dir);
+    let restored = testbed.restore(&real(), &dir);
     assert!(matches!(restored, Err(JobError::NotSaved { .. })), "{restored:?}");
     drop_saved(&saved.path).unwrap();
 }
@@ -136,12 +136,12 @@ fn who_dies_before_the_rest_is_known_to_be_durable_is_rolled_back() {
 /// What cannot be read may be what was saved: such a job is left alone.
 #[test]
 fn a_job_whose_saved_part_cannot_be_read_is_not_rolled_back() {
-    let bed = Bed::new();
-    let dir = bed.fresh("unreadable");
+    let testbed = Testbed::new();
+    let dir = testbed.fresh("unreadable");
     let gone = Plan::fail(Errno::NOTCONN).nth(5).times(u64::MAX);
-    let ended = end(&bed, &dir, Publish::Staged, Some(gone));
+    let ended = end(&testbed, &dir, Publish::Staged, Some(gone));
     assert!(is_saved(&ended.outcome), "{:?}", ended.outcome);
-    let index = bed.saved(&dir)[0].path.join("index");
+    let index = testbed.saved(&dir)[0].path.join("index");
     let bytes = std::fs::read(&index).unwrap();
     std::fs::write(&index, &bytes[1..]).unwrap();
     let root = RealStorage::open_root(&dir).unwrap();
@@ -149,16 +149,16 @@ fn a_job_whose_saved_part_cannot_be_read_is_not_rolled_back() {
     assert_eq!(recovery(), RecoverAction::Failed);
     std::fs::write(&index, &bytes).unwrap();
     assert_eq!(recovery(), RecoverAction::Kept);
-    assert_goes_on(&bed, &dir, &ended.shown, "it can be read again");
+    assert_goes_on(&testbed, &dir, &ended.shown, "it can be read again");
 }
 
 /// A command that was answered with somebody else's refusal, and went on, has not made what it should have.
 #[test]
 fn what_a_command_made_that_was_refused_something_is_not_kept() {
-    let bed = Bed::new();
-    let dir = bed.fresh("told");
+    let testbed = Testbed::new();
+    let dir = testbed.fresh("told");
     let before = snapshot(&dir);
-    let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
+    let (faulty, job) = testbed.begin_faulty(&dir, Publish::Staged);
     faulty
         .hook()
         .arm(Plan::fail(Errno::PERM).on(Operation::Create).named("victim"));
@@ -171,16 +171,16 @@ fn what_a_command_made_that_was_refused_something_is_not_kept() {
     let outcome = job.commit_or_keep(Keep::Complete, &mut |_| {});
     assert!(matches!(outcome, Ok(Outcome::RolledBack(_))), "{outcome:?}");
     assert_eq!(snapshot(&dir), before);
-    assert!(bed.is_empty());
+    assert!(testbed.is_empty());
 }
 
 /// A file that the command left open, and of which a part is stored: it is closed before anything is said of it.
 #[test]
 fn a_file_that_is_lost_while_another_is_refused_is_neither_committed_nor_kept() {
-    let bed = Bed::new();
-    let dir = bed.fresh("open");
+    let testbed = Testbed::new();
+    let dir = testbed.fresh("open");
     let before = snapshot(&dir);
-    let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
+    let (faulty, job) = testbed.begin_faulty(&dir, Publish::Staged);
     InJob(&job).run(&Op::Create("open".to_owned())).unwrap();
     let ino = InJob(&job).walk("open").unwrap();
     job.insist(|job| job.open(ino, true, false)).unwrap();
@@ -197,16 +197,16 @@ fn a_file_that_is_lost_while_another_is_refused_is_neither_committed_nor_kept() 
     assert_eq!(faulty.hook().fired(), 2, "{outcome:?}");
     assert!(matches!(outcome, Ok(Outcome::RolledBack(_))), "{outcome:?}");
     assert_eq!(snapshot(&dir), before);
-    assert!(bed.is_empty());
+    assert!(testbed.is_empty());
 }
 
 /// fsync(2) with --durable was told to the command alone, and nothing tells of such an error twice.
 #[test]
 fn what_a_sync_within_the_job_has_told_to_be_lost_is_not_committed() {
-    let bed = Bed::new();
-    let dir = bed.fresh("synced");
+    let testbed = Testbed::new();
+    let dir = testbed.fresh("synced");
     let before = snapshot(&dir);
-    let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
+    let (faulty, job) = testbed.begin_faulty(&dir, Publish::Staged);
     InJob(&job).run(&Op::Create("new".to_owned())).unwrap();
     faulty.hook().arm(Plan::fail(Errno::IO).on(Operation::SyncAll));
     assert_eq!(job.fsync(Ino::ROOT), Err(Errno::IO));
@@ -218,10 +218,10 @@ fn what_a_sync_within_the_job_has_told_to_be_lost_is_not_committed() {
 /// The server has forgotten what it had taken: it was not on its disk when it went down.
 #[test]
 fn a_storage_that_comes_back_with_less_is_refused() {
-    let bed = Bed::new();
+    let testbed = Testbed::new();
     for lost in ["new", "patch", "link"] {
-        let dir = bed.fresh(lost);
-        let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
+        let dir = testbed.fresh(lost);
+        let (faulty, job) = testbed.begin_faulty(&dir, Publish::Staged);
         let run = |ops: &[Op]| ops.iter().for_each(|op| drop(InJob(&job).run(op).unwrap()));
         run(&[
             Op::Create("made".to_owned()),
@@ -260,7 +260,7 @@ fn a_storage_that_comes_back_with_less_is_refused() {
             .unwrap()
             .set_len(size)
             .unwrap();
-        match bed.restore(&real(), &dir) {
+        match testbed.restore(&real(), &dir) {
             Err(JobError::NotSaved { found, .. }) => assert!(found.contains("does not have any more"), "{found}"),
             other => panic!("{lost}: {other:?}"),
         }
@@ -274,12 +274,12 @@ fn has_same_names(dir: &Path, before: &BTreeMap<PathBuf, String>) -> bool {
 /// A process that is started while somebody has it locked has the lock, too, until it runs its program.
 #[test]
 fn what_was_saved_is_waited_for_while_its_lock_is_let_go() {
-    let bed = Bed::new();
-    let dir = bed.fresh("locked");
+    let testbed = Testbed::new();
+    let dir = testbed.fresh("locked");
     let gone = Plan::fail(Errno::NOTCONN).nth(5).times(u64::MAX);
-    let ended = end(&bed, &dir, Publish::Staged, Some(gone));
+    let ended = end(&testbed, &dir, Publish::Staged, Some(gone));
     assert!(is_saved(&ended.outcome), "{:?}", ended.outcome);
-    let saved = bed.saved(&dir).pop().unwrap();
+    let saved = testbed.saved(&dir).pop().unwrap();
     let data = std::fs::File::open(saved.path.join("data")).unwrap();
     rustix::fs::flock(&data, rustix::fs::FlockOperation::LockExclusive).unwrap();
     std::thread::scope(|scope| {

@@ -9,7 +9,7 @@
 //!        v    actions
 //!   pool      threads that execute   (`pool`, `execute`, `shared`)  ->  elbow_file::Storage
 //!        v
-//!   commit    record, apply, clean   (`commit/`), `recover` (`found`, `whose`, `liveness`), `kept`, `resume`
+//!   commit    record, apply, clean   (`commit/`), `recover` (`found`, `ownership`, `liveness`), `kept`, `resume`
 //! ```
 //!
 //! Invariants: before commit the storage changes only inside staging directories (`staging`); nothing is
@@ -23,9 +23,10 @@ mod abandon;
 mod abilities;
 #[cfg(test)]
 mod abilities_test;
-mod absence;
 mod action;
+mod action_span;
 mod api;
+mod behaviours;
 #[cfg(test)]
 mod beside_test;
 #[cfg(test)]
@@ -53,13 +54,15 @@ mod kept;
 #[cfg(test)]
 mod left_test;
 mod liveness;
-mod lost;
-mod manners;
+mod lost_answers;
 mod meter;
+mod missing;
 mod model;
 #[cfg(test)]
 mod no_room_test;
 mod options;
+mod orphans;
+mod ownership;
 #[cfg(test)]
 mod pairs_test;
 mod parallel;
@@ -101,29 +104,26 @@ mod shared;
 mod show;
 mod spill;
 mod staging;
-mod strays;
+mod step_counter;
 #[cfg(test)]
 mod stuck_test;
-mod tally;
-mod told;
-mod whose;
 
 pub use abandon::{Abandoned, abandon};
 pub use abilities::Ability;
 pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, OpError, SetAttr, SetIds, SetTime, XattrMode};
+pub use behaviours::Behaviour;
 pub use job::{Job, MEMORY_MIN_BYTES};
 pub use kept::drop_kept;
-pub use manners::Manner;
 pub use options::{OnConflict, Options, Publish};
+pub use orphans::recover_orphans;
 pub use recover::recover;
 pub use report::{
-    Cause, Change, ChangeKind, Counts, DeferredError, JobError, Keep, Kept, Outcome, Phase, Progress, Pulse,
-    RecoverAction, Recovered, Steps,
+    Cause, Change, ChangeKind, Counts, DeferredError, JobError, Keep, Kept, Outcome, Phase, Progress, RecoverAction,
+    Recovered, Steps, StorageProgress,
 };
 pub use restore::{SavedJob, drop_saved, restore, save_places, saved_jobs};
 pub use resume::{resume, retry};
 pub use seek::Seek;
-pub use show::{JobState, Left, show};
+pub use show::{JobState, UnfinishedJob, show};
 pub use spill::check_scratch;
 pub use staging::is_staging_name;
-pub use strays::recover_strays;

@@ -152,13 +152,13 @@ mod tests {
     use elbow_file::Time;
 
     use super::*;
-    use crate::staging::Home;
+    use crate::staging::JobHome;
 
     const DEV: u64 = 7;
 
     /// What is said of this process's job, when its manifest is changed so.
     fn said(change: impl Fn(&mut Manifest), attempt: &Attempt, dev: u64, shares: bool) -> &'static str {
-        let (now, home) = (Time::default(), Home::here("job".as_ref(), DEV, true, true));
+        let (now, home) = (Time::default(), JobHome::here("job".as_ref(), DEV, true, true));
         let mut manifest = Manifest::of_this_process(now, (now, now), &[], home);
         change(&mut manifest);
         match of(&manifest, attempt, dev, shares) {
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    fn home(manifest: &mut Manifest) -> &mut Home {
+    fn home(manifest: &mut Manifest) -> &mut JobHome {
         manifest.home.as_mut().unwrap()
     }
 

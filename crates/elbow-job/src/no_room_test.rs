@@ -18,7 +18,7 @@ use crate::inherit_test::acl;
 use crate::model::{ACCESS_ACL, DEFAULT_ACL};
 use crate::options::Publish;
 use crate::resume_test::{name_in, real};
-use crate::saved_test::{Bed, needs_room};
+use crate::saved_test::{Testbed, needs_room};
 use crate::schedule_test::{InJob, Native, random_op, snapshot};
 use crate::{Job, JobError, Keep, OnConflict, Outcome, resume};
 
@@ -63,8 +63,8 @@ fn seen(dir: &Path) -> BTreeMap<PathBuf, Seen> {
 
 /// A random job, of which the storage gets a random part before its command ends. From a random call of the end on there is no room; then there is again.
 fn run(rng: &mut StdRng) -> End {
-    let bed = Bed::new();
-    let (native, dir) = (Native(bed.fresh("native")), bed.fresh("job"));
+    let testbed = Testbed::new();
+    let (native, dir) = (Native(testbed.fresh("native")), testbed.fresh("job"));
     if rng.random() {
         // Where the objects are made, the storage gives them more than their modes.
         for top in [&native.0, &dir] {
@@ -72,7 +72,7 @@ fn run(rng: &mut StdRng) -> End {
                 .expect("a list of rights");
         }
     }
-    let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
+    let (faulty, job) = testbed.begin_faulty(&dir, Publish::Staged);
     job.by_hand(true);
     // What comes late meets what is stored already.
     for steps_max in [4, 1] {
@@ -97,21 +97,21 @@ fn run(rng: &mut StdRng) -> End {
         Ok(Outcome::Committed) => End::Committed,
         Ok(Outcome::Kept(_, kept)) => {
             assert!(fired > 0 && kept.is_whole, "{kept:?}");
-            go_on(&bed, &dir);
+            go_on(&testbed, &dir);
             End::Kept
         }
         lost => panic!("what a successful command has made is lost: {lost:?}"),
     };
     assert_eq!(seen(&dir), seen(&native.0), "{ended:?}");
-    assert!(bed.is_empty() && !has_staging(&dir), "{ended:?}");
+    assert!(testbed.is_empty() && !has_staging(&dir), "{ended:?}");
     ended
 }
 
 /// There is room again.
-fn go_on(bed: &Bed, dir: &Path) {
-    let name = match bed.saved(dir).is_empty() {
+fn go_on(testbed: &Testbed, dir: &Path) {
+    let name = match testbed.saved(dir).is_empty() {
         true => name_in(dir),
-        false => bed.restore(&real(), dir).expect("what was saved is brought back"),
+        false => testbed.restore(&real(), dir).expect("what was saved is brought back"),
     };
     let root = RealStorage::open_root(dir).expect("the directory of the job");
     let ended = resume(&real(), &root, &name, OnConflict::RollBack);

@@ -30,7 +30,7 @@ const PAIRS: u64 = 1000;
 /// Pairs at a time: nearly all of their time is delay.
 const AT_ONCE: usize = 12;
 
-type Found = BTreeMap<PathBuf, String>;
+type TreeContents = BTreeMap<PathBuf, String>;
 
 fn old_tree(dir: &Path) {
     for sub in ["d", "e", "full"] {
@@ -43,13 +43,13 @@ fn old_tree(dir: &Path) {
 
 /// What somebody does, and the names that it is about.
 #[derive(Clone, Debug)]
-struct Deed {
+struct OtherUse {
     ops: Vec<Op>,
     names: Vec<String>,
 }
 
 /// Something that always succeeds on the old tree. `byte` tells whose it is.
-fn random_deed(rng: &mut StdRng, byte: u8) -> Deed {
+fn random_other_use(rng: &mut StdRng, byte: u8) -> OtherUse {
     let s = str::to_owned;
     let one = |rng: &mut StdRng, of: &[&str]| of[rng.random_range(0..of.len())].to_owned();
     let files = ["a", "b", "d/a", "d/b", "e/a"];
@@ -89,13 +89,13 @@ fn random_deed(rng: &mut StdRng, byte: u8) -> Deed {
         10 => (vec![Op::Chmod(file.clone(), 0o600 + u32::from(byte % 8))], vec![file]),
         _ => (vec![Op::Link(file.clone(), new.clone())], vec![file, new]),
     };
-    Deed { ops, names }
+    OtherUse { ops, names }
 }
 
 /// One or two that have no name in common.
-fn random_deeds(rng: &mut StdRng, byte: u8) -> Deed {
-    let mut all = random_deed(rng, byte);
-    let more = random_deed(rng, byte);
+fn random_deeds(rng: &mut StdRng, byte: u8) -> OtherUse {
+    let mut all = random_other_use(rng, byte);
+    let more = random_other_use(rng, byte);
     let meets = |name: &String| {
         all.names
             .iter()
@@ -114,21 +114,21 @@ fn is_below(name: &str, above: &str) -> bool {
 }
 
 /// What these leave, one after the other; `None` where one of them cannot be done after the others.
-fn after(place: &Path, deeds: &[&Deed]) -> Option<Found> {
+fn after(place: &Path, other_uses: &[&OtherUse]) -> Option<TreeContents> {
     let dir = tempfile::tempdir_in(place).unwrap();
     old_tree(dir.path());
     let native = Native(dir.path().to_owned());
-    let mut ops = deeds.iter().flat_map(|deed| &deed.ops);
+    let mut ops = other_uses.iter().flat_map(|other_use| &other_use.ops);
     ops.all(|op| native.run(op).is_ok()).then(|| seen_by_jobs(dir.path()))
 }
 
-fn orders<'a>(deeds: &[&'a Deed]) -> Vec<Vec<&'a Deed>> {
-    if deeds.is_empty() {
+fn orders<'a>(other_uses: &[&'a OtherUse]) -> Vec<Vec<&'a OtherUse>> {
+    if other_uses.is_empty() {
         return vec![vec![]];
     }
     let mut all = Vec::new();
-    for first in 0..deeds.len() {
-        let mut rest = deeds.to_vec();
+    for first in 0..other_uses.len() {
+        let mut rest = other_uses.to_vec();
         let first = rest.remove(first);
         let of_rest = orders(&rest).into_iter();
         all.extend(of_rest.map(|rest| [&[first][..], &rest].concat()));
@@ -167,7 +167,7 @@ fn named(outcome: &Outcome) -> Option<Vec<&PathBuf>> {
 }
 
 /// What is refused names something of its own (or a directory above it) where somebody else was at work.
-fn assert_is_reason(outcome: &Outcome, own: &Deed, others: &[&Deed], what: &str) {
+fn assert_is_reason(outcome: &Outcome, own: &OtherUse, others: &[&OtherUse], what: &str) {
     let paths = named(outcome).unwrap_or_else(|| panic!("refused without a conflict: {what}"));
     let meets = |path: &Path, names: &[String]| {
         let mut names = names.iter().map(Path::new);
@@ -182,28 +182,28 @@ fn assert_is_reason(outcome: &Outcome, own: &Deed, others: &[&Deed], what: &str)
 }
 
 /// What somebody does without a job at a moment of the commits; whether it was possible then.
-fn do_outside(dir: &Path, deed: &Deed, wait: Duration) -> bool {
+fn do_outside(dir: &Path, other_use: &OtherUse, wait: Duration) -> bool {
     std::thread::sleep(wait);
-    Native(dir.to_owned()).run(&deed.ops[0]).is_ok()
+    Native(dir.to_owned()).run(&other_use.ops[0]).is_ok()
 }
 
 /// One call, so that it has one place in the order; what is written to is there once for all.
-fn random_call(rng: &mut StdRng) -> Option<Deed> {
-    let deed = random_deed(rng, b'3');
-    let is_one = deed.ops.len() == 1 && rng.random_range(0..3) > 0;
-    is_one.then_some(deed)
+fn random_call(rng: &mut StdRng) -> Option<OtherUse> {
+    let other_use = random_other_use(rng, b'3');
+    let is_one = other_use.ops.len() == 1 && rng.random_range(0..3) > 0;
+    is_one.then_some(other_use)
 }
 
 fn run_pair(rng: &mut StdRng, place: &Path, ends: &Ends) {
     let dir = tempfile::tempdir_in(place).unwrap();
     old_tree(dir.path());
-    let deeds = [b'1', b'2'].map(|byte| random_deeds(rng, byte));
+    let other_uses = [b'1', b'2'].map(|byte| random_deeds(rng, byte));
     let outside = random_call(rng);
-    let jobs = deeds.each_ref().map(|deed| {
+    let jobs = other_uses.each_ref().map(|other_use| {
         let slow = Delaying::new(Duration::from_micros(rng.random_range(0..4000)), 8);
         let storage = Interposed::new(Arc::new(RealStorage), slow);
         let job = begin(Arc::new(storage), dir.path(), Publish::Staged);
-        deed.ops.iter().for_each(|op| _ = InJob(&job).run(op).unwrap());
+        other_use.ops.iter().for_each(|op| _ = InJob(&job).run(op).unwrap());
         job
     });
     let waits = [0, 1, 2].map(|_| Duration::from_micros(rng.random_range(0..60_000)));
@@ -217,20 +217,20 @@ fn run_pair(rng: &mut StdRng, place: &Path, ends: &Ends) {
         });
         let done = outside
             .as_ref()
-            .is_some_and(|deed| do_outside(dir.path(), deed, 2 * waits[2]));
+            .is_some_and(|other_use| do_outside(dir.path(), other_use, 2 * waits[2]));
         (commits.map(|commit| commit.join().unwrap()), done)
     });
     let found = seen_by_jobs(dir.path());
-    let what = format!("{deeds:#?}\noutside: {outside:?} {done}\n{outcomes:#?}\n{found:#?}");
+    let what = format!("{other_uses:#?}\noutside: {outside:?} {done}\n{outcomes:#?}\n{found:#?}");
     let outcomes = outcomes.map(|outcome| outcome.unwrap_or_else(|_| panic!("a commit without an end: {what}")));
     let outside = outside.filter(|_| done);
-    let mut committed: Vec<&Deed> = outside.iter().collect();
+    let mut committed: Vec<&OtherUse> = outside.iter().collect();
     for which in 0..2 {
         if matches!(outcomes[which], Outcome::Committed) {
-            committed.push(&deeds[which]);
+            committed.push(&other_uses[which]);
         } else {
-            let others: Vec<&Deed> = outside.iter().chain([&deeds[1 - which]]).collect();
-            assert_is_reason(&outcomes[which], &deeds[which], &others, &what);
+            let others: Vec<&OtherUse> = outside.iter().chain([&other_uses[1 - which]]).collect();
+            assert_is_reason(&outcomes[which], &other_uses[which], &others, &what);
         }
     }
     let is_serial = orders(&committed)
@@ -252,30 +252,30 @@ fn random_pairs_of_jobs_and_writers_outside_have_an_order_or_a_named_conflict() 
 }
 
 /// Lets somebody do something just before the n-th call to the storage from when it is armed on.
-struct Before {
+struct RunsBefore {
     left: AtomicU64,
-    deed: Mutex<Option<(PathBuf, Op)>>,
+    other_use: Mutex<Option<(PathBuf, Op)>>,
     done: AtomicU64,
 }
 
-impl Before {
+impl RunsBefore {
     fn call(n: u64, dir: &Path, op: &Op) -> Self {
         Self {
             left: AtomicU64::new(n),
-            deed: Mutex::new(Some((dir.to_owned(), op.clone()))),
+            other_use: Mutex::new(Some((dir.to_owned(), op.clone()))),
             done: AtomicU64::new(0),
         }
     }
 }
 
-impl Hook for Before {
+impl Hook for RunsBefore {
     fn around<T: 'static>(
         &self,
         _call: &Call<'_>,
         make: impl FnOnce() -> elbow_file::Result<T>,
     ) -> elbow_file::Result<T> {
         if self.left.fetch_sub(1, Ordering::Relaxed) == 1
-            && let Some((dir, op)) = self.deed.lock().take()
+            && let Some((dir, op)) = self.other_use.lock().take()
         {
             self.done
                 .fetch_add(Native(dir).run(&op).is_ok().into(), Ordering::Relaxed);
@@ -285,34 +285,34 @@ impl Hook for Before {
 }
 
 /// Commits a job beside which somebody does something at the n-th call; `false`: there are fewer calls.
-fn meets_at_call(n: u64, place: &Path, deed: &Deed, op: &Op) -> bool {
+fn meets_at_call(n: u64, place: &Path, other_use: &OtherUse, op: &Op) -> bool {
     const NEVER: u64 = u64::MAX;
     let dir = tempfile::tempdir_in(place).unwrap();
     old_tree(dir.path());
     let storage = Arc::new(Interposed::new(
         Arc::new(RealStorage),
-        Before::call(NEVER, dir.path(), op),
+        RunsBefore::call(NEVER, dir.path(), op),
     ));
     let job = begin(storage.clone(), dir.path(), Publish::Staged);
-    deed.ops.iter().for_each(|op| _ = InJob(&job).run(op).unwrap());
+    other_use.ops.iter().for_each(|op| _ = InJob(&job).run(op).unwrap());
     storage.hook().left.store(n, Ordering::Relaxed);
     let outcome = job.commit(&mut |_| {});
-    if storage.hook().deed.lock().is_some() {
+    if storage.hook().other_use.lock().is_some() {
         return false;
     }
     let found = seen_by_jobs(dir.path());
     let what = format!(
         "{op:?} before call {n} of the commit of {:?}: {outcome:?}, {found:#?}",
-        deed.ops
+        other_use.ops
     );
-    let outside = Deed {
+    let outside = OtherUse {
         ops: vec![op.clone()],
         names: vec![],
     };
     let is_done = storage.hook().done.load(Ordering::Relaxed) > 0;
-    let mut all: Vec<&Deed> = is_done.then_some(&outside).into_iter().collect();
+    let mut all: Vec<&OtherUse> = is_done.then_some(&outside).into_iter().collect();
     match outcome {
-        Ok(Outcome::Committed) => all.push(deed),
+        Ok(Outcome::Committed) => all.push(other_use),
         Ok(Outcome::RolledBack(_)) => {}
         _ => panic!("{what}"),
     }
@@ -331,7 +331,7 @@ fn what_somebody_does_at_any_call_of_a_commit_is_not_lost() {
     rustix::process::umask(rustix::fs::Mode::empty());
     let s = str::to_owned;
     let temp = scratch();
-    let deeds = [
+    let other_uses = [
         vec![Op::Write(s("a"), 40, vec![b'1'; 10]), Op::Chmod(s("b"), 0o600)],
         vec![
             Op::Write(s("a"), 3, vec![b'1'; 10]),
@@ -358,19 +358,22 @@ fn what_somebody_does_at_any_call_of_a_commit_is_not_lost() {
         Op::Link(s("b"), s("m")),
     ];
     // Who takes a name that a job is giving up keeps it from being taken back: SEMANTICS.md, Limits.
-    let takes_a_name = |deed: &Deed, other: &Op| {
+    let takes_a_name = |other_use: &OtherUse, other: &Op| {
         let Op::Rename(_, to, _) = other else { return false };
-        deed.ops
+        other_use
+            .ops
             .iter()
             .any(|op| matches!(op, Op::Rename(from, ..) if from == to))
     };
     std::thread::scope(|scope| {
-        for ops in deeds {
+        for ops in other_uses {
             let (others, place) = (&others, temp.path());
             scope.spawn(move || {
-                let deed = Deed { ops, names: vec![] };
-                for other in others.iter().filter(|other| !takes_a_name(&deed, other)) {
-                    let calls = (1..).take_while(|n| meets_at_call(*n, place, &deed, other)).count();
+                let other_use = OtherUse { ops, names: vec![] };
+                for other in others.iter().filter(|other| !takes_a_name(&other_use, other)) {
+                    let calls = (1..)
+                        .take_while(|n| meets_at_call(*n, place, &other_use, other))
+                        .count();
                     assert!(calls > 20, "only {calls} calls");
                 }
             });

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Every intermediate state is allowed, because nobody sees a container before commit. What keeps this from
-//! going round in circles: an occupant of a wanted name that cannot go at once is moved to limbo, and a
+//! going round in circles: an occupant of a wanted name that cannot go at once is moved to a transit name, and a
 //! directory moves only below a directory that is settled up to an old one.
 
 use std::collections::HashSet;
@@ -23,8 +23,8 @@ use crate::action::{Action, FillTarget, NewAttrs, Node};
 use crate::api::Ino;
 use crate::graph::Graph;
 use crate::model::{
-    ACCESS_ACL, Body, CAPABILITY, DEFAULT_ACL, EAGER_DRAIN_BYTES, EntryKey, Fill, Inode, Inodes, LIMBO, ModelConfig,
-    Staging, StorageTraits, Work,
+    ACCESS_ACL, Body, CAPABILITY, DEFAULT_ACL, EAGER_DRAIN_BYTES, EntryKey, Fill, IN_TRANSIT, Inode, Inodes,
+    ModelConfig, Staging, StorageTraits, Work,
 };
 use crate::options::Publish;
 use crate::route::{DirSide, Route, StorageName, patch_name};
@@ -318,12 +318,12 @@ impl Planner<'_> {
         }
         // It waits for something else, which may be `ino` itself (two names that are exchanged): so it is moved on its
         // behalf.
-        let limbo = self.limbo(key.dir, occupant);
-        if let Some(holder) = self.holder(&limbo, ino) {
+        let transit_key = self.transit_key(key.dir, occupant);
+        if let Some(holder) = self.holder(&transit_key, ino) {
             return Some(Plan::Blocked(holder));
         }
-        let (from, to) = (self.storage_name(key), self.storage_name(&limbo));
-        if self.inodes.at(occupant).placed().contains(&limbo) {
+        let (from, to) = (self.storage_name(key), self.storage_name(&transit_key));
+        if self.inodes.at(occupant).placed().contains(&transit_key) {
             // A file with several names waits there already: rename(2) between two names of one file does nothing.
             return Some(act(Action::Remove {
                 at: from,
@@ -339,10 +339,10 @@ impl Planner<'_> {
 
     /// Where an object waits that has a name in this container which another needs: in the job's own directory, or where it is, if that is on
     /// another device.
-    fn limbo(&self, dir: Ino, occupant: Ino) -> EntryKey {
+    fn transit_key(&self, dir: Ino, occupant: Ino) -> EntryKey {
         match self.inodes.is_foreign(dir) {
             true => EntryKey::new(dir, &parked_name(&self.config.staging_name, 'x', occupant.0)),
-            false => EntryKey::new(LIMBO, OsStr::new(&format!("m{}", occupant.0))),
+            false => EntryKey::new(IN_TRANSIT, OsStr::new(&format!("m{}", occupant.0))),
         }
     }
 
@@ -355,7 +355,7 @@ impl Planner<'_> {
     fn unsettled(&self, dir: Ino) -> Option<Ino> {
         let mut at = dir;
         let mut found = None;
-        while !self.inodes.at(at).is_old() && at != LIMBO {
+        while !self.inodes.at(at).is_old() && at != IN_TRANSIT {
             let inode = self.inodes.at(at);
             if inode.placed().first() != inode.names().first() {
                 found = Some(at);
@@ -417,7 +417,7 @@ impl Planner<'_> {
                 let route = Route {
                     base,
                     names: Vec::new(),
-                    owner: DirSide::Own(LIMBO),
+                    owner: DirSide::Own(IN_TRANSIT),
                 };
                 let name = patch_name(ino);
                 Ok(match is_made {

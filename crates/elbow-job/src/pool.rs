@@ -9,6 +9,7 @@ use elbow_file::Errno;
 use tracing::warn;
 
 use crate::action::Action;
+use crate::action_span::{self, ActionSpan};
 use crate::api::Ino;
 use crate::clock::clock;
 use crate::execute::Executor;
@@ -17,7 +18,6 @@ use crate::model::Work;
 use crate::plan::Plan;
 use crate::report::DeferredError;
 use crate::shared::{Shared, SharedState};
-use crate::told::{self, Told};
 
 /// Threads that fetch the attributes of one directory that is listed ahead; there are many such directories.
 const PRELIST_STAT_THREADS: usize = 4;
@@ -216,7 +216,7 @@ impl Shared {
             .map(|inode| inode.times_before())
             .unwrap_or_default();
         let written = Cell::new(0);
-        let told = Told::of(action.operation(), || state.model.inodes.path(ino));
+        let told = ActionSpan::of(action.operation(), || state.model.inodes.path(ino));
         let (result, took) = parking_lot::MutexGuard::unlocked(state, || {
             let _telling = told.begin();
             let begun = Instant::now();
@@ -241,7 +241,7 @@ impl Shared {
             };
             let result = executor.run(action);
             let took = begun.elapsed();
-            told::ended(result.as_ref().map(|done| done.calls).map_err(|errno| *errno), took);
+            action_span::ended(result.as_ref().map(|done| done.calls).map_err(|errno| *errno), took);
             (result, took)
         });
         let left = state.model.graph.left();

@@ -1,7 +1,7 @@
 //! Ending jobs whose process died: committed ones are finished, all others rolled back. Those that were kept are left alone.
 //!
 //! ```text
-//!   whose   only a directory of our own is looked into                                   (`whose`)
+//!   ownership   only a directory of our own is looked into                                   (`ownership`)
 //!   alive   its manifest is locked, and looked at once more: the job may have ended      (`liveness`)
 //!   then    a record: carry it out; none: remove what the journal and the manifest name
 //! ```
@@ -21,7 +21,6 @@ use std::time::Duration;
 use elbow_file::{Errno, Handle, Nature, Storage, Time};
 use tracing::{debug, info, info_span, warn};
 
-use crate::absence::gone_is_none;
 use crate::clock::clock;
 use crate::commit::{
     Apply, Failure, Leftovers, Record, StagingHolder, Tree, Turn, Undo, find_left, find_saved, put_times_back,
@@ -34,12 +33,13 @@ use crate::found::{
 use crate::job_files::{BIRTH_LOOKS, BIRTH_PAUSE, DEPARTED, DONE};
 use crate::kept;
 use crate::liveness::{self, Attempt, Liveness, Lock};
+use crate::missing::none_if_missing;
+use crate::ownership::{OwnDirectory, OwnershipCheck};
 use crate::report::{Cause, JobError, RecoverAction, Recovered, cause_of};
 use crate::staging::{
     DROPPED, JournalEntry, MANIFEST, MANIFEST_DRAFT, Manifest, TURN, WHY, is_job_name, is_probe_name, mtime_in,
 };
-use crate::tally::Tally;
-use crate::whose::{Own, Whose};
+use crate::step_counter::StepCounter;
 
 /// What is said of a job that is in its place.
 pub(crate) const FINISHED: &str = "it had committed: everything is in its place";
@@ -104,7 +104,7 @@ pub(crate) struct Recovery<'a> {
     storage: &'a dyn Storage,
     root: &'a Handle,
     force: bool,
-    pub(crate) whose: Whose<'a>,
+    pub(crate) ownership: OwnershipCheck<'a>,
     nature: Nature,
     /// Asked instead of locks, by tests.
     is_alive: Option<&'a dyn Fn(&Manifest) -> bool>,
@@ -117,7 +117,7 @@ impl<'a> Recovery<'a> {
             storage,
             root,
             force,
-            whose: Whose::new(storage, root).map_err(&failed)?,
+            ownership: OwnershipCheck::new(storage, root).map_err(&failed)?,
             nature: storage.nature(root).map_err(&failed)?,
             is_alive: None,
         })
@@ -134,7 +134,7 @@ impl<'a> Recovery<'a> {
             .map(|entry| entry.name)
             .filter(|name| is_job_name(name) || is_probe_name(name))
             .partition(|name| is_probe_name(name));
-        probes.iter().for_each(|name| self.whose.remove_old_probe(name));
+        probes.iter().for_each(|name| self.ownership.remove_old_probe(name));
         let ended = jobs.into_iter().map(|name| {
             let ended = self.end(&name);
             (name, ended)
@@ -193,11 +193,11 @@ impl<'a> Recovery<'a> {
     }
 
     fn attempt(&self, name: &OsStr) -> Result<Option<Recovered>, JobError> {
-        let own = match self.whose.open(name) {
+        let own = match self.ownership.open(name) {
             Err(Errno::NOENT | Errno::STALE) => return Ok(None),
             found => match found.map_err(error("opening the staging directory in"))? {
-                crate::whose::Found::Ours(own) => own,
-                crate::whose::Found::NotOurs(why) => {
+                crate::ownership::Ownership::Ours(own) => own,
+                crate::ownership::Ownership::NotOurs(why) => {
                     return Ok(Some(report_of(name, RecoverAction::NotOurs, None, why)));
                 }
             },
@@ -206,7 +206,7 @@ impl<'a> Recovery<'a> {
         let held = self.hold(name, &own, &lock).map_err(error("reading the manifest in"))?;
         let Some((found, attempt)) = held else { return Ok(None) };
         // What is mounted below the directory was never a part of the job.
-        let mount = (!self.force).then(|| self.whose.mount());
+        let mount = (!self.force).then(|| self.ownership.mount());
         let tree = Tree::new(self.storage, self.root.clone(), THREADS)
             .of_job(Some(own.handle.clone()), &lock)
             .staying_on(mount);
@@ -237,7 +237,7 @@ impl<'a> Recovery<'a> {
     fn objection(
         &self,
         name: &OsStr,
-        own: &Own,
+        own: &OwnDirectory,
         manifest: Option<&Manifest>,
         attempt: &Attempt,
     ) -> Result<Option<Recovered>, Errno> {
@@ -274,7 +274,7 @@ impl<'a> Recovery<'a> {
 
     pub(crate) fn liveness(&self, manifest: &Manifest, attempt: &Attempt) -> Liveness {
         match self.is_alive {
-            None => liveness::of(manifest, attempt, self.whose.dev(), self.nature.shares_locks),
+            None => liveness::of(manifest, attempt, self.ownership.dev(), self.nature.shares_locks),
             Some(is_alive) if is_alive(manifest) => Liveness::Running("it is said to live".into()),
             Some(_) => Liveness::Dead,
         }
@@ -285,7 +285,7 @@ impl<'a> Recovery<'a> {
         &self,
         name: &OsStr,
         manifest: Option<&Manifest>,
-        own: &Own,
+        own: &OwnDirectory,
     ) -> Result<Option<&'static str>, Errno> {
         let Some(manifest) = manifest else {
             return Ok(Some("its manifest cannot be read"));
@@ -298,7 +298,7 @@ impl<'a> Recovery<'a> {
     }
 
     /// The directory is the one that the job made. What somebody else has made and we have copied is ours, too, and must not be obeyed.
-    fn is_original(&self, manifest: &Manifest, own: &Own) -> Result<bool, Errno> {
+    fn is_original(&self, manifest: &Manifest, own: &OwnDirectory) -> Result<bool, Errno> {
         if self.is_alive.is_some() {
             return Ok(true); // images of a crash are copies
         }
@@ -314,7 +314,7 @@ impl<'a> Recovery<'a> {
         &self,
         tree: Tree<'_>,
         name: &OsStr,
-        own: &Own,
+        own: &OwnDirectory,
         manifest: Option<&Manifest>,
     ) -> Result<Recovered, JobError> {
         let say = |action, message: &str| Ok(report_of(name, action, manifest, message));
@@ -327,7 +327,7 @@ impl<'a> Recovery<'a> {
             ),
             // Its manifest went when all was done but for the removal of this directory.
             Ok(Some((_, Stage::Done))) if manifest.is_none() => {
-                let removed = remove_job_dir(&tree, name, &Tally::default());
+                let removed = remove_job_dir(&tree, name, &StepCounter::default());
                 removed.map_err(error("removing what is left in"))?;
                 say(RecoverAction::Finished, FINISHED)
             }
@@ -393,7 +393,7 @@ impl<'a> Recovery<'a> {
         &self,
         tree: &Tree<'_>,
         name: &OsStr,
-        own: &Own,
+        own: &OwnDirectory,
         manifest: &Manifest,
         saved: &Path,
     ) -> Result<String, JobError> {
@@ -422,13 +422,13 @@ impl<'a> Recovery<'a> {
         &self,
         tree: &Tree<'_>,
         name: &OsStr,
-        own: &Own,
+        own: &OwnDirectory,
         manifest: Option<&Manifest>,
     ) -> Result<(), JobError> {
         debug!("it has no record: what it made is removed");
         let left = leftovers(self.storage, self.root, name, own, manifest);
         let (left, times) = left.map_err(error("reading the journal in"))?;
-        remove_leftovers(tree, name, &left, times, &Tally::default()).map_err(error("rolling back in"))
+        remove_leftovers(tree, name, &left, times, &StepCounter::default()).map_err(error("rolling back in"))
     }
 
     /// Carries a record out, or takes it back if that cannot be; gives what became of the job.
@@ -436,7 +436,7 @@ impl<'a> Recovery<'a> {
         &self,
         tree: Tree<'_>,
         name: &OsStr,
-        own: &Own,
+        own: &OwnDirectory,
         manifest: Option<&Manifest>,
         record: &Record,
         stage: Stage,
@@ -444,14 +444,14 @@ impl<'a> Recovery<'a> {
         debug!(?stage, "its record is carried out");
         let departed = self.storage.stat(&own.handle, OsStr::new(DEPARTED)).is_ok();
         let _turn = Turn::wait(self.storage, self.root, record, name, || false);
-        let tally = Tally::default();
-        let apply = Apply::new(tree, own.handle.clone(), name, record, &tally, false);
+        let counter = StepCounter::default();
+        let apply = Apply::new(tree, own.handle.clone(), name, record, &counter, false);
         if let Stage::TakenBack(phase) = stage {
             let gone_on = Undo::of(&apply).go_on(phase, record.keeps);
             gone_on.map_err(|failures| unfinished(&failures))?;
             let waits = waits(self.storage, own).map_err(error("reading the record in"))?;
             // A recovery was taking it back: see below.
-            let is_kept = gone_is_none(self.storage.stat(&own.handle, OsStr::new(WHY)));
+            let is_kept = none_if_missing(self.storage.stat(&own.handle, OsStr::new(WHY)));
             if waits || is_kept.map_err(error("looking at the job in"))?.is_some() {
                 kept::keep(self.storage, &own.handle).map_err(error("keeping the job in"))?;
                 return Ok((RecoverAction::Kept, kept_words(waits)));
@@ -478,7 +478,7 @@ impl<'a> Recovery<'a> {
 
     /// Finds a job's manifest and locks it, and finds it once more: what it says is then so until the lock is given up. `None` if the
     /// job has ended meanwhile.
-    fn hold(&self, name: &OsStr, own: &Own, lock: &Lock) -> Result<Option<(Found, Attempt)>, Errno> {
+    fn hold(&self, name: &OsStr, own: &OwnDirectory, lock: &Lock) -> Result<Option<(Found, Attempt)>, Errno> {
         for look in 0..BIRTH_LOOKS {
             let is_last = look + 1 == BIRTH_LOOKS;
             let found = look_at(self.storage, own)?;
@@ -535,7 +535,7 @@ fn is_gone(error: &JobError) -> bool {
 }
 
 /// Nothing but a manifest, or a part of one, is in a job's own directory: it died, or is, in its first or last moment.
-fn is_bare(storage: &dyn Storage, own: &Own) -> Result<bool, Errno> {
+fn is_bare(storage: &dyn Storage, own: &OwnDirectory) -> Result<bool, Errno> {
     let listed = storage.list(&own.handle)?;
     let mut names = listed.iter().map(|entry| &entry.name);
     Ok(names.all(|name| {
@@ -576,7 +576,7 @@ fn leftovers(
     storage: &dyn Storage,
     root: &Handle,
     name: &OsStr,
-    own: &Own,
+    own: &OwnDirectory,
     manifest: Option<&Manifest>,
 ) -> Result<(Leftovers, (Time, Time)), Errno> {
     let times = match manifest {

@@ -10,17 +10,17 @@ use std::time::Duration;
 use elbow_file::{DirEntry, Errno, FileType, Handle, Storage};
 use parking_lot::{Condvar, Mutex};
 
-use crate::absence::gone_is_fine;
+use crate::missing::ignore_missing;
 use crate::parallel::STACK_BYTES;
-use crate::tally::Tally;
+use crate::step_counter::StepCounter;
 
 const OWNER_ALL: u32 = 0o700;
 /// About two seconds in all: a slow server has answered by then.
 const HIDDEN_FILE_PAUSES_MS: [u64; 7] = [10, 20, 50, 100, 300, 500, 1000];
 
 /// A directory that is being removed.
-struct Doomed {
-    above: Option<Arc<Doomed>>,
+struct PendingRemoval {
+    above: Option<Arc<PendingRemoval>>,
     /// The tree that it is of, by its number.
     top: usize,
     /// The directory that holds it.
@@ -33,11 +33,11 @@ struct Doomed {
 
 enum Task {
     /// Whatever has the name of a tree, perhaps a file.
-    Top(Arc<Doomed>),
-    Enter(Arc<Doomed>),
+    Top(Arc<PendingRemoval>),
+    Enter(Arc<PendingRemoval>),
     /// Removes all that is not a directory. One task for all of one directory: the kernel lets only one removal
     /// into a directory at a time, so more would only keep threads from other directories.
-    Unlink(Arc<Doomed>, Vec<OsString>),
+    Unlink(Arc<PendingRemoval>, Vec<OsString>),
 }
 
 struct Queue {
@@ -61,7 +61,7 @@ impl Task {
 struct Removal<'a> {
     storage: &'a dyn Storage,
     /// Counts the names that are removed.
-    tally: &'a Tally,
+    counter: &'a StepCounter,
     queue: Mutex<Queue>,
     changed: Condvar,
     /// At most this many threads at a time.
@@ -77,9 +77,9 @@ pub(crate) fn remove_tree(
     base: &Handle,
     name: &OsStr,
     threads: usize,
-    tally: &Tally,
+    counter: &StepCounter,
 ) -> Result<(), Errno> {
-    retried(|| remove_once(storage, vec![Doomed::top(base, name, None)], threads, tally).remove(0))
+    retried(|| remove_once(storage, vec![PendingRemoval::top(base, name, None)], threads, counter).remove(0))
 }
 
 /// The same for many, by the same threads: a large one among many small ones has nearly all of them. What became of each.
@@ -87,13 +87,15 @@ pub(crate) fn remove_trees(
     storage: &dyn Storage,
     tops: &[(Handle, OsString)],
     threads: usize,
-    tally: &Tally,
+    counter: &StepCounter,
 ) -> Vec<Result<(), Errno>> {
     let mut results: Vec<Result<(), Errno>> = vec![Err(Errno::NOTEMPTY); tops.len()];
     let attempt = |results: &mut [Result<(), Errno>]| {
         let left: Vec<usize> = (0..tops.len()).filter(|at| may_be_hidden(&results[*at])).collect();
-        let doomed = left.iter().map(|at| Doomed::top(&tops[*at].0, &tops[*at].1, None));
-        let removed = remove_once(storage, doomed.collect(), threads, tally);
+        let pending = left
+            .iter()
+            .map(|at| PendingRemoval::top(&tops[*at].0, &tops[*at].1, None));
+        let removed = remove_once(storage, pending.collect(), threads, counter);
         left.into_iter()
             .zip(removed)
             .for_each(|(at, result)| results[at] = result);
@@ -113,9 +115,9 @@ pub(crate) fn remove_opened_tree(
     base: &Handle,
     name: &OsStr,
     handle: &Handle,
-    tally: &Tally,
+    counter: &StepCounter,
 ) -> Result<(), Errno> {
-    retried(|| remove_once(storage, vec![Doomed::top(base, name, Some(handle))], 1, tally).remove(0))
+    retried(|| remove_once(storage, vec![PendingRemoval::top(base, name, Some(handle))], 1, counter).remove(0))
 }
 
 /// Names of removed files may still be in the way.
@@ -134,7 +136,12 @@ pub(crate) fn retried(mut remove: impl FnMut() -> Result<(), Errno>) -> Result<(
     remove()
 }
 
-fn remove_once(storage: &dyn Storage, tops: Vec<Doomed>, threads: usize, tally: &Tally) -> Vec<Result<(), Errno>> {
+fn remove_once(
+    storage: &dyn Storage,
+    tops: Vec<PendingRemoval>,
+    threads: usize,
+    counter: &StepCounter,
+) -> Vec<Result<(), Errno>> {
     let count = tops.len();
     if count == 0 {
         return Vec::new();
@@ -142,16 +149,16 @@ fn remove_once(storage: &dyn Storage, tops: Vec<Doomed>, threads: usize, tally: 
     let numbered = tops
         .into_iter()
         .enumerate()
-        .map(|(top, doomed)| Doomed { top, ..doomed });
+        .map(|(top, pending)| PendingRemoval { top, ..pending });
     let queue = Mutex::new(Queue {
-        tasks: numbered.map(|doomed| Task::Top(Arc::new(doomed))).collect(),
+        tasks: numbered.map(|pending| Task::Top(Arc::new(pending))).collect(),
         outstanding: count,
         threads: 1,
         results: vec![Ok(()); count],
     });
     let removal = Removal {
         storage,
-        tally,
+        counter,
         queue,
         changed: Condvar::new(),
         threads,
@@ -183,7 +190,8 @@ impl Removal<'_> {
                     .spawn_scoped(scope, || self.work(scope));
             }
             let top = task.top();
-            let result = parking_lot::MutexGuard::unlocked(&mut queue, || remove_task(self.storage, task, self.tally));
+            let result =
+                parking_lot::MutexGuard::unlocked(&mut queue, || remove_task(self.storage, task, self.counter));
             match result {
                 Ok(more) => {
                     queue.outstanding += more.len();
@@ -197,7 +205,7 @@ impl Removal<'_> {
     }
 }
 
-impl Doomed {
+impl PendingRemoval {
     fn top(base: &Handle, name: &OsStr, handle: Option<&Handle>) -> Self {
         Self {
             above: None,
@@ -239,32 +247,34 @@ impl Doomed {
     }
 }
 
-fn remove_task(storage: &dyn Storage, task: Task, tally: &Tally) -> Result<Vec<Task>, Errno> {
+fn remove_task(storage: &dyn Storage, task: Task, counter: &StepCounter) -> Result<Vec<Task>, Errno> {
     match task {
         Task::Top(top) => match top.open(storage) {
             Ok(_) => enter(storage, &top),
             Err(Errno::NOENT) => Ok(Vec::new()),
             // It is a file, or a link, which is not followed.
-            Err(Errno::NOTDIR | Errno::LOOP) => gone_is_fine(storage.unlink(&top.base, &top.name)).map(|()| Vec::new()),
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                ignore_missing(storage.unlink(&top.base, &top.name)).map(|()| Vec::new())
+            }
             Err(errno) => Err(errno),
         },
         Task::Enter(dir) => match enter(storage, &dir) {
-            Err(Errno::NOENT) => part_removed(storage, &dir, tally).map(|()| Vec::new()),
+            Err(Errno::NOENT) => part_removed(storage, &dir, counter).map(|()| Vec::new()),
             other => other,
         },
         Task::Unlink(dir, names) => {
             let handle = dir.open(storage)?;
             for name in &names {
                 with_permission(storage, &dir, || storage.unlink(handle, name))?;
-                tally.step();
+                counter.step();
             }
-            part_removed(storage, &dir, tally)?;
+            part_removed(storage, &dir, counter)?;
             Ok(Vec::new())
         }
     }
 }
 
-fn enter(storage: &dyn Storage, dir: &Arc<Doomed>) -> Result<Vec<Task>, Errno> {
+fn enter(storage: &dyn Storage, dir: &Arc<PendingRemoval>) -> Result<Vec<Task>, Errno> {
     // One for the entries that are no directories, so that it cannot reach 0 before they are gone.
     dir.left.store(1, Ordering::Release);
     let handle = dir.open(storage)?;
@@ -277,7 +287,7 @@ fn enter(storage: &dyn Storage, dir: &Arc<Doomed>) -> Result<Vec<Task>, Errno> {
             None => storage.stat(handle, &entry.name)?.kind,
         };
         if kind == FileType::Dir {
-            tasks.push(Task::Enter(Arc::new(Doomed::below(dir, handle, entry.name))));
+            tasks.push(Task::Enter(Arc::new(PendingRemoval::below(dir, handle, entry.name))));
         } else {
             names.push(entry.name);
         }
@@ -290,7 +300,7 @@ fn enter(storage: &dyn Storage, dir: &Arc<Doomed>) -> Result<Vec<Task>, Errno> {
 /// What is in a directory, with permission given to the owner where that is needed.
 ///
 /// An SFTP server leaves out of its listing what it cannot look at: a directory that may be read and not searched has nothing.
-fn list(storage: &dyn Storage, dir: &Doomed, handle: &Handle) -> Result<Vec<DirEntry>, Errno> {
+fn list(storage: &dyn Storage, dir: &PendingRemoval, handle: &Handle) -> Result<Vec<DirEntry>, Errno> {
     let mut entries = Vec::new();
     let mut attempt = || {
         entries = storage.list(handle)?;
@@ -307,16 +317,16 @@ fn list(storage: &dyn Storage, dir: &Doomed, handle: &Handle) -> Result<Vec<DirE
 }
 
 /// A part of a directory is gone; with the last one the directory goes, and is a part of the one above.
-fn part_removed(storage: &dyn Storage, dir: &Arc<Doomed>, tally: &Tally) -> Result<(), Errno> {
+fn part_removed(storage: &dyn Storage, dir: &Arc<PendingRemoval>, counter: &StepCounter) -> Result<(), Errno> {
     if dir.left.fetch_sub(1, Ordering::AcqRel) != 1 {
         return Ok(());
     }
     match &dir.above {
-        None => gone_is_fine(storage.rmdir(&dir.base, &dir.name)),
+        None => ignore_missing(storage.rmdir(&dir.base, &dir.name)),
         Some(above) => {
             with_permission(storage, above, || storage.rmdir(&dir.base, &dir.name))?;
-            tally.step();
-            part_removed(storage, above, tally)
+            counter.step();
+            part_removed(storage, above, counter)
         }
     }
 }
@@ -324,14 +334,14 @@ fn part_removed(storage: &dyn Storage, dir: &Arc<Doomed>, tally: &Tally) -> Resu
 /// Tries again with permission given to the owner, for directories that were left unwritable.
 fn with_permission(
     storage: &dyn Storage,
-    dir: &Doomed,
+    dir: &PendingRemoval,
     mut attempt: impl FnMut() -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    match gone_is_fine(attempt()) {
+    match ignore_missing(attempt()) {
         Err(Errno::ACCESS) => {
             // It goes anyway, so its mode need not be put back.
             storage.chmod(&dir.base, &dir.name, OWNER_ALL)?;
-            gone_is_fine(attempt())
+            ignore_missing(attempt())
         }
         other => other,
     }

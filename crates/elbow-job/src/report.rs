@@ -46,7 +46,7 @@ pub struct Counts {
 
 /// Whether a storage answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pulse {
+pub struct StorageProgress {
     /// Another number whenever something has come back from it, or the command has done something.
     pub answers: u64,
     /// Something is under way that waits for it.
@@ -125,7 +125,7 @@ pub enum Cause {
 }
 
 /// A disk, or a quota, is full.
-pub(crate) fn is_want_of_room(errno: Errno) -> bool {
+pub(crate) fn is_out_of_space(errno: Errno) -> bool {
     matches!(errno, Errno::NOSPC | Errno::DQUOT)
 }
 
@@ -137,7 +137,7 @@ impl Cause {
 
     /// Another attempt may end otherwise: there was no room.
     pub(crate) fn may_pass(&self) -> bool {
-        let no_room = |error: &DeferredError| is_want_of_room(Errno::from_raw_os_error(error.errno));
+        let no_room = |error: &DeferredError| is_out_of_space(Errno::from_raw_os_error(error.errno));
         matches!(self, Self::Deferred(errors) if errors.iter().all(no_room))
     }
 

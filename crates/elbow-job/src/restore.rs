@@ -19,7 +19,6 @@ use std::sync::Arc;
 use elbow_file::{Errno, FileType, Handle, Stat, Storage, Time};
 use parking_lot::Mutex;
 
-use crate::absence::gone_is_none;
 use crate::action::{Action, NewAttrs, NewXattrs, Node};
 use crate::api::Ino;
 use crate::clock::clock;
@@ -32,15 +31,16 @@ use crate::found::{THREADS, error, look_at, read_journal_to, waits};
 use crate::job_files::RESUME;
 use crate::kept;
 use crate::liveness::Lock;
-use crate::model::{ACCESS_ACL, DEFAULT_ACL, LIMBO};
+use crate::missing::none_if_missing;
+use crate::model::{ACCESS_ACL, DEFAULT_ACL, IN_TRANSIT};
+use crate::ownership::{OwnDirectory, Ownership, OwnershipCheck};
 use crate::parallel::parallel;
 use crate::removal::remove_tree;
 use crate::report::JobError;
 use crate::root_id::RootId;
 use crate::route::{DirSide, Route};
-use crate::staging::{Home, Manifest, NEW, is_job_name, part_name};
-use crate::tally::Tally;
-use crate::whose::{Found, Own, Whose};
+use crate::staging::{JobHome, Manifest, NEW, is_job_name, part_name};
+use crate::step_counter::StepCounter;
 
 const OWNER_ALL: u32 = 0o700;
 const PRIVATE_FILE_MODE: u32 = 0o600;
@@ -89,12 +89,12 @@ pub fn saved_jobs(storage: &Arc<dyn Storage>, root: &Handle, path: &Path, places
 #[must_use]
 pub fn save_places(storage: &Arc<dyn Storage>, root: &Handle) -> Vec<PathBuf> {
     let storage = &**storage;
-    let (Ok(whose), Ok(listed)) = (Whose::new(storage, root), storage.list(root)) else {
+    let (Ok(ownership), Ok(listed)) = (OwnershipCheck::new(storage, root), storage.list(root)) else {
         return Vec::new();
     };
     let jobs = listed.iter().map(|entry| &entry.name).filter(|name| is_job_name(name));
-    let manifests = jobs.filter_map(|name| match whose.open(name) {
-        Ok(Found::Ours(own)) => look_at(storage, &own).ok()?.into_manifest(),
+    let manifests = jobs.filter_map(|name| match ownership.open(name) {
+        Ok(Ownership::Ours(own)) => look_at(storage, &own).ok()?.into_manifest(),
         _ => None,
     });
     let of_here = manifests.filter(Manifest::is_of_this_machine);
@@ -125,7 +125,7 @@ pub fn restore(storage: &Arc<dyn Storage>, root: &Handle, name: &Path, path: &Pa
     }
     let (job, lock) = own_directory(storage, root, &saved, &dir)?;
     let failed = error("bringing what was saved back to");
-    let own = Own::of(storage, job.clone()).map_err(&failed)?;
+    let own = OwnDirectory::of(storage, job.clone()).map_err(&failed)?;
     // One that waits has its record, which is written last: an attempt before has brought all of it back.
     if !waits(storage, &own).map_err(&failed)? {
         restore_into(storage, root, &saved, &dir, (&job, &lock))?;
@@ -159,7 +159,7 @@ fn own_directory(
     dir: &SavedDir,
 ) -> Result<(Handle, Lock), JobError> {
     let failed = error("making the staging directory in");
-    let found = gone_is_none(storage.stat(root, &saved.job)).map_err(&failed)?;
+    let found = none_if_missing(storage.stat(root, &saved.job)).map_err(&failed)?;
     match found {
         // One that runs, or is being dropped, waits for nothing: it is refused there.
         Some(_) => kept::find(storage, root, &saved.job).map(|kept| (kept.own.handle, kept.lock)),
@@ -201,14 +201,18 @@ struct Stager<'a> {
     part: OsString,
     journal: Mutex<Option<Journal>>,
     lock: Lock,
-    manifest: &'a (dyn Fn(Home) -> Manifest + Sync),
+    manifest: &'a (dyn Fn(JobHome) -> Manifest + Sync),
 }
 
 impl Stager<'_> {
     /// The staging directory of an old directory; for that of the job its own directory, which is given.
     fn stage(&self, dir: &Handle, path: &Path, times: (Time, Time)) -> Result<Option<Handle>, Errno> {
         // Of the root alone the executor makes the job's own directory.
-        let of = if path.as_os_str().is_empty() { Ino::ROOT } else { LIMBO };
+        let of = if path.as_os_str().is_empty() {
+            Ino::ROOT
+        } else {
+            IN_TRANSIT
+        };
         let container = self.saved.containers.iter().find(|container| container.path == path);
         let stage = Action::Stage {
             at: Route {
@@ -242,7 +246,7 @@ fn restore_into(
     (job, lock): (&Handle, &Lock),
 ) -> Result<(), JobError> {
     let failed = error("bringing what was saved back to");
-    let own = Own::of(storage, job.clone()).map_err(&failed)?;
+    let own = OwnDirectory::of(storage, job.clone()).map_err(&failed)?;
     let (_, end) = read_journal_to(storage, &own).map_err(&failed)?;
     let journal = Journal::reopen(storage, job, end).map_err(&failed)?;
     let has_links = saved
@@ -400,7 +404,7 @@ impl Restoration<'_> {
     /// Removes a name of the job that it had given up.
     fn remove(&self, at: &Position) -> Result<(), Errno> {
         let (dir, name) = self.parent_of(at)?;
-        remove_tree(self.storage, &dir, &name, 1, &Tally::default())
+        remove_tree(self.storage, &dir, &name, 1, &StepCounter::default())
     }
 
     /// Makes an object, or what it lacks; of a directory its attributes come later.
@@ -429,7 +433,7 @@ impl Restoration<'_> {
 
     /// Makes an object that nobody but its owner can open yet, in the place of whatever an attempt before has left there.
     fn make(&self, dir: &Handle, name: &OsStr, node: &Node) -> Result<(), Errno> {
-        remove_tree(self.storage, dir, name, 1, &Tally::default())?;
+        remove_tree(self.storage, dir, name, 1, &StepCounter::default())?;
         match node {
             Node::File => {
                 let file = self.storage.create(dir, name, PRIVATE_FILE_MODE)?;
@@ -453,7 +457,7 @@ impl Restoration<'_> {
     fn link(&self, (dir, name): (&Handle, &OsStr), to: &Position) -> Result<(), Errno> {
         let (new_dir, new_name) = self.parent_of(to)?;
         // An attempt before may have left it, and link(2) replaces nothing.
-        remove_tree(self.storage, &new_dir, &new_name, 1, &Tally::default())?;
+        remove_tree(self.storage, &new_dir, &new_name, 1, &StepCounter::default())?;
         self.storage.link(dir, name, &new_dir, &new_name)
     }
 

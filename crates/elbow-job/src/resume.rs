@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use elbow_file::{Errno, Handle, RenameMode, Storage};
 
-use crate::absence::{gone_is_none, sync_dir};
 use crate::clock::clock;
 use crate::commit::{
     Apply, Failure, Record, Tree, Turn, Undo, conflicts_since, last_look, lost_content, write_sealed, write_why,
@@ -23,11 +22,12 @@ use crate::execute::Journal;
 use crate::found::{THREADS, error, read_journal_to, read_rest, unfinished};
 use crate::job_files::RECORD;
 use crate::kept::{self, Kept};
+use crate::missing::{none_if_missing, sync_dir};
 use crate::options::OnConflict;
 use crate::recover::{FINISHED, Recovery};
 use crate::report::{self, Cause, JobError, Outcome, RecoverAction, Recovered, cause_of};
 use crate::staging::{JournalEntry, KEPT, MANIFEST, is_job_name};
-use crate::tally::Tally;
+use crate::step_counter::StepCounter;
 
 /// Commits a kept job of a directory, which is named as its own staging directory is. If that cannot be done, it is kept as before.
 ///
@@ -149,13 +149,13 @@ impl Resumption<'_> {
             self.begin_no_more().map_err(error("keeping the job in"))?;
             return Ok(Err(Cause::Storage(format!("writing the commit record: {errno}"))));
         }
-        let tally = Tally::default();
+        let counter = StepCounter::default();
         let apply = Apply::new(
             self.tree(),
             self.kept.own.handle.clone(),
             self.name,
             &rest,
-            &tally,
+            &counter,
             true,
         );
         if let Err(failures) = publish(&apply) {
@@ -184,8 +184,8 @@ impl Resumption<'_> {
 
     /// What could not be written, or may not last, is taken back: the job is kept as it was.
     fn begin_no_more(&self) -> Result<(), Errno> {
-        gone_is_none(self.storage.unlink(&self.kept.own.handle, OsStr::new(RECORD)))?;
-        gone_is_none(self.rename_manifest(MANIFEST, KEPT)).map(|_| ())
+        none_if_missing(self.storage.unlink(&self.kept.own.handle, OsStr::new(RECORD)))?;
+        none_if_missing(self.rename_manifest(MANIFEST, KEPT)).map(|_| ())
     }
 
     fn rename_manifest(&self, from: &str, to: &str) -> Result<(), Errno> {

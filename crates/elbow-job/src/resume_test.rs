@@ -36,27 +36,27 @@ pub(crate) fn real() -> Arc<dyn Storage> {
 }
 
 /// Old trees, and what the operations make of them.
-pub(crate) struct Bed {
+pub(crate) struct Testbed {
     pub(crate) temp: tempfile::TempDir,
     pub(crate) before: Snapshot,
     pub(crate) after: Snapshot,
 }
 
-impl Bed {
+impl Testbed {
     pub(crate) fn new() -> Self {
         rustix::process::umask(rustix::fs::Mode::empty());
-        let mut bed = Self {
+        let mut testbed = Self {
             temp: scratch(),
             before: Snapshot::new(),
             after: Snapshot::new(),
         };
-        let dir = bed.fresh("whole");
-        bed.before = snapshot(&dir);
+        let dir = testbed.fresh("whole");
+        testbed.before = snapshot(&dir);
         let job = begin(real(), &dir, Publish::Staged);
         run(&job);
         assert!(matches!(job.commit(&mut |_| {}), Ok(Outcome::Committed)));
-        bed.after = snapshot(&dir);
-        bed
+        testbed.after = snapshot(&dir);
+        testbed
     }
 
     pub(crate) fn fresh(&self, name: &str) -> PathBuf {
@@ -136,26 +136,26 @@ fn resume(dir: &Path, storage: &Arc<dyn Storage>, on_conflict: OnConflict) -> Re
 }
 
 /// A kept job is left alone by recoveries, goes on, and leaves nothing behind.
-fn assert_goes_on(bed: &Bed, dir: &Path, what: &str) {
+fn assert_goes_on(testbed: &Testbed, dir: &Path, what: &str) {
     assert_eq!(recovered(dir, &real()).unwrap(), RecoverAction::Kept, "{what}");
-    assert_eq!(seen_by_jobs(dir), bed.before, "{what}");
+    assert_eq!(seen_by_jobs(dir), testbed.before, "{what}");
     let ended = resume(dir, &real(), OnConflict::RollBack);
     assert!(matches!(ended, Ok(Outcome::Committed)), "{what}: {ended:?}");
-    assert_eq!(snapshot(dir), bed.after, "{what}");
+    assert_eq!(snapshot(dir), testbed.after, "{what}");
     assert!(!has_staging(dir), "{what}");
 }
 
 /// Refuses each call of a commit once: what the job made is committed, or kept and goes on when the cause is gone.
 fn enumerate(publish: Publish) {
-    let bed = Bed::new();
-    let calls = end(&bed.fresh("counted"), publish, Plan::fail(Errno::IO).nth(1 << 40)).calls;
+    let testbed = Testbed::new();
+    let calls = end(&testbed.fresh("counted"), publish, Plan::fail(Errno::IO).nth(1 << 40)).calls;
     let (mut committed, mut kept, mut rolled_back, mut stuck) = (0, 0, 0, 0);
     for n in 1..=calls {
         for errno in [n, n + 1].map(|n| ERRORS[n as usize % ERRORS.len()]) {
             let what = format!("call {n} of {calls} refused with {errno}");
             let (dir, ended) = with_fault(
                 &what,
-                || bed.fresh("refused"),
+                || testbed.fresh("refused"),
                 |dir| {
                     let ended = end(dir, publish, Plan::fail(errno).nth(n));
                     (ended.fired == 1).then_some(ended)
@@ -164,23 +164,23 @@ fn enumerate(publish: Publish) {
             match &ended.outcome {
                 Ok(Outcome::Committed) => {
                     committed += 1;
-                    assert_eq!(snapshot(&dir), bed.after, "{what}");
+                    assert_eq!(snapshot(&dir), testbed.after, "{what}");
                 }
                 Ok(Outcome::Kept(..)) => {
                     kept += 1;
                     assert!(is_whole(&ended.outcome), "{what}");
-                    assert_goes_on(&bed, &dir, &what);
+                    assert_goes_on(&testbed, &dir, &what);
                 }
                 Ok(Outcome::RolledBack(cause)) => {
                     rolled_back += 1;
-                    assert_eq!(snapshot(&dir), bed.before, "{what}: {cause:?}");
+                    assert_eq!(snapshot(&dir), testbed.before, "{what}: {cause:?}");
                 }
                 Err(_) => {
                     stuck += 1;
                     match recovered(&dir, &real()).unwrap() {
-                        RecoverAction::Kept => assert_goes_on(&bed, &dir, &what),
+                        RecoverAction::Kept => assert_goes_on(&testbed, &dir, &what),
                         // Or nothing was left but the time of the directory.
-                        _ => assert_eq!(snapshot(&dir), bed.after, "{what}"),
+                        _ => assert_eq!(snapshot(&dir), testbed.after, "{what}"),
                     }
                 }
             }
@@ -236,7 +236,7 @@ fn a_job_that_is_kept_over_subvolumes_goes_on() {
 /// The same for calls that are refused as long as the cause lasts.
 #[test]
 fn steps_that_are_refused_until_the_cause_is_gone_keep_the_job_and_it_goes_on() {
-    let bed = Bed::new();
+    let testbed = Testbed::new();
     let (mut kept, mut rolled_back) = (0, 0);
     let steps = [
         (Operation::Chmod, "one"),
@@ -255,26 +255,26 @@ fn steps_that_are_refused_until_the_cause_is_gone_keep_the_job_and_it_goes_on() 
     for (operation, name) in steps {
         for errno in ERRORS {
             let what = format!("{operation:?} of {name} refused with {errno}");
-            let dir = bed.fresh("refused");
+            let dir = testbed.fresh("refused");
             let plan = Plan::fail(errno).on(operation).times(u64::MAX);
             let plan = plan.when(move |call| call.path().file_name().is_some_and(|found| found == name));
             let ended = end(&dir, Publish::Staged, plan);
             assert!(ended.fired > 0, "{what}: it never came");
             if is_whole(&ended.outcome) {
                 kept += 1;
-                assert_goes_on(&bed, &dir, &what);
+                assert_goes_on(&testbed, &dir, &what);
             } else {
                 // The record of what is left cannot be written either, or the roll back needs the same.
                 let action = recovered(&dir, &real()).unwrap();
                 match (&ended.outcome, action) {
-                    (Ok(Outcome::Committed), _) => assert_eq!(snapshot(&dir), bed.after, "{what}"),
+                    (Ok(Outcome::Committed), _) => assert_eq!(snapshot(&dir), testbed.after, "{what}"),
                     (Ok(Outcome::RolledBack(_)), _) => {
                         rolled_back += 1;
-                        assert_eq!(snapshot(&dir), bed.before, "{what}");
+                        assert_eq!(snapshot(&dir), testbed.before, "{what}");
                     }
                     (Err(_), RecoverAction::Kept) => {
                         kept += 1;
-                        assert_goes_on(&bed, &dir, &what);
+                        assert_goes_on(&testbed, &dir, &what);
                     }
                     other => panic!("{what}: {other:?}"),
                 }
@@ -289,7 +289,7 @@ fn steps_that_are_refused_until_the_cause_is_gone_keep_the_job_and_it_goes_on() 
 /// Somebody works in the directory while a job waits there: the job names what they changed, and waits on.
 #[test]
 fn what_others_changed_meanwhile_is_named_and_not_overwritten() {
-    let bed = Bed::new();
+    let testbed = Testbed::new();
     type Change = fn(&Path);
     let changes: [(&str, Change); 8] = [
         ("keep/log", |dir| std::fs::write(dir.join("keep/log"), "later").unwrap()),
@@ -309,7 +309,7 @@ fn what_others_changed_meanwhile_is_named_and_not_overwritten() {
         }),
     ];
     for (path, change) in changes {
-        let dir = bed.kept("kept");
+        let dir = testbed.kept("kept");
         change(&dir);
         let seen = seen_by_jobs(&dir);
         for _ in 0..2 {
@@ -331,7 +331,7 @@ fn what_others_changed_meanwhile_is_named_and_not_overwritten() {
             assert!(matches!(ended, Ok(Outcome::Committed)), "{path}: {ended:?}");
             // What is left of a file that is written in part is somebody else's.
             assert!(
-                snapshot(&dir) == bed.after || ["keep/log", "one"].contains(&path),
+                snapshot(&dir) == testbed.after || ["keep/log", "one"].contains(&path),
                 "{path}"
             );
             assert!(!has_staging(&dir), "{path}");
@@ -343,10 +343,10 @@ fn what_others_changed_meanwhile_is_named_and_not_overwritten() {
 /// Death at any call while a kept job goes on, and of the recovery after it: it is finished, or kept and can go on once more.
 #[test]
 fn death_while_a_kept_job_goes_on_leaves_it_kept_or_finished() {
-    let bed = Bed::new();
+    let testbed = Testbed::new();
     let (mut finished, mut kept) = (0, 0);
     for n in 1.. {
-        let dir = bed.kept("died");
+        let dir = testbed.kept("died");
         let dies = Arc::new(Interposed::new(
             Arc::new(RealStorage),
             Faulty::new([Plan::stop_at_change(n)]),
@@ -354,7 +354,7 @@ fn death_while_a_kept_job_goes_on_leaves_it_kept_or_finished() {
         let ended = resume(&dir, &(dies.clone() as Arc<dyn Storage>), OnConflict::RollBack);
         if dies.hook().fired() == 0 {
             assert!(matches!(ended, Ok(Outcome::Committed)), "{ended:?}");
-            assert_eq!(snapshot(&dir), bed.after);
+            assert_eq!(snapshot(&dir), testbed.after);
             assert!(n > 40, "{n}");
             break;
         }
@@ -365,12 +365,12 @@ fn death_while_a_kept_job_goes_on_leaves_it_kept_or_finished() {
         match recovered(&dir, &real()).unwrap_or_else(|error| panic!("{what}: {error}")) {
             RecoverAction::Kept => {
                 kept += 1;
-                assert_goes_on(&bed, &dir, &what);
+                assert_goes_on(&testbed, &dir, &what);
             }
             // By this recovery, or by the one that then died of something else.
             RecoverAction::Finished | RecoverAction::RolledBack => {
                 finished += 1;
-                assert_eq!(snapshot(&dir), bed.after, "{what}");
+                assert_eq!(snapshot(&dir), testbed.after, "{what}");
             }
             other => panic!("{what}: {other:?}"),
         }
@@ -382,11 +382,11 @@ fn death_while_a_kept_job_goes_on_leaves_it_kept_or_finished() {
 /// A job that is refused again while it goes on is kept again, wherever that is.
 #[test]
 fn a_job_that_is_refused_once_more_is_kept_once_more() {
-    let bed = Bed::new();
+    let testbed = Testbed::new();
     let (mut kept, mut committed, mut stuck) = (0, 0, 0);
     for n in 1.. {
         let what = format!("change {n} refused");
-        let dir = bed.kept("again");
+        let dir = testbed.kept("again");
         let plan = Plan::fail(Errno::NOSPC)
             .when(|call| !call.operation.only_reads())
             .nth(n);
@@ -396,19 +396,19 @@ fn a_job_that_is_refused_once_more_is_kept_once_more() {
         match ended {
             Ok(Outcome::Committed) => {
                 committed += 1;
-                assert_eq!(snapshot(&dir), bed.after, "{what}");
+                assert_eq!(snapshot(&dir), testbed.after, "{what}");
             }
             Ok(Outcome::Kept(..)) => {
                 kept += 1;
-                assert_goes_on(&bed, &dir, &what);
+                assert_goes_on(&testbed, &dir, &what);
             }
             Ok(other) => panic!("{what}: {other:?}"),
             Err(_) => {
                 stuck += 1;
                 match recovered(&dir, &real()).unwrap() {
-                    RecoverAction::Kept => assert_goes_on(&bed, &dir, &what),
+                    RecoverAction::Kept => assert_goes_on(&testbed, &dir, &what),
                     // Or nothing was left.
-                    _ => assert_eq!(snapshot(&dir), bed.after, "{what}"),
+                    _ => assert_eq!(snapshot(&dir), testbed.after, "{what}"),
                 }
             }
         }
@@ -423,30 +423,30 @@ fn a_job_that_is_refused_once_more_is_kept_once_more() {
 /// A recovery that cannot finish a commit keeps the job, which then goes on.
 #[test]
 fn a_commit_that_a_recovery_takes_back_goes_on_later() {
-    let bed = Bed::new();
-    let dir = bed.fresh("died");
+    let testbed = Testbed::new();
+    let dir = testbed.fresh("died");
     let refuses: Arc<dyn Storage> = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([late_refusal()])));
     let ended = end(&dir, Publish::Staged, death_in_time_of_the_late_refusal());
     assert!(ended.fired > 0 && ended.outcome.is_err(), "{ended:?}");
     assert_eq!(recovered(&dir, &refuses).unwrap(), RecoverAction::Kept);
-    assert_goes_on(&bed, &dir, "taken back by a recovery");
+    assert_goes_on(&testbed, &dir, "taken back by a recovery");
 }
 
 #[test]
 fn a_kept_job_that_is_dropped_leaves_the_old_tree() {
-    let bed = Bed::new();
-    let dir = bed.kept("kept");
+    let testbed = Testbed::new();
+    let dir = testbed.kept("kept");
     let root = RealStorage::open_root(&dir).unwrap();
     let dropped = crate::drop_kept(&real(), &root, &[name_in(&dir)]).unwrap();
     assert_eq!(dropped[0].action, RecoverAction::Dropped);
-    assert_eq!(snapshot(&dir), bed.before);
+    assert_eq!(snapshot(&dir), testbed.before);
 }
 
 /// What has left a patch for its file, and cannot come back, is lost: such a job is rolled back, and says what it lost.
 #[test]
 fn a_job_that_lost_content_when_it_was_taken_back_is_not_kept() {
-    let bed = Bed::new();
-    let dir = bed.fresh("torn");
+    let testbed = Testbed::new();
+    let dir = testbed.fresh("torn");
     let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
     let job = begin(faulty.clone(), &dir, Publish::Staged);
     run(&job);
@@ -471,28 +471,28 @@ fn a_job_that_lost_content_when_it_was_taken_back_is_not_kept() {
         other => panic!("{other:?}"),
     }
     assert_eq!(faulty.hook().fired(), 2);
-    assert_eq!(snapshot(&dir), bed.before);
+    assert_eq!(snapshot(&dir), testbed.before);
 }
 
 /// What failed is kept for inspection only, and what was told to be rolled back is.
 #[test]
 fn only_what_is_complete_goes_on() {
-    let bed = Bed::new();
-    let dir = bed.fresh("failed");
+    let testbed = Testbed::new();
+    let dir = testbed.fresh("failed");
     let job = begin(real(), &dir, Publish::Staged);
     run(&job);
     assert!(matches!(job.roll_back(true, &mut |_| {}), Ok(Outcome::Kept(_, kept)) if !kept.is_whole));
     let error = resume(&dir, &real(), OnConflict::RollBack).unwrap_err();
     assert!(error.to_string().contains("nothing was changed"), "{error}");
-    assert_eq!(seen_by_jobs(&dir), bed.before);
+    assert_eq!(seen_by_jobs(&dir), testbed.before);
 
-    let dir = bed.fresh("postponed");
+    let dir = testbed.fresh("postponed");
     let job = begin(real(), &dir, Publish::Staged);
     run(&job);
     assert!(is_whole(&job.postpone("another directory", &mut |_| {})));
-    assert_goes_on(&bed, &dir, "postponed");
+    assert_goes_on(&testbed, &dir, "postponed");
 
-    let dir = bed.fresh("conflict");
+    let dir = testbed.fresh("conflict");
     let job = begin(real(), &dir, Publish::Staged);
     run(&job);
     std::fs::write(dir.join("keep/log"), "later").unwrap();
@@ -507,25 +507,25 @@ fn only_what_is_complete_goes_on() {
 /// A copy of a kept job, of a user's own by now, is not the job: what somebody else has planted in a tree that root copied is not obeyed.
 #[test]
 fn a_copy_of_a_kept_job_is_not_gone_on_with() {
-    let bed = Bed::new();
-    let dir = bed.kept("kept");
+    let testbed = Testbed::new();
+    let dir = testbed.kept("kept");
     let copied = std::process::Command::new("cp")
         .arg("-a")
         .arg(&dir)
-        .arg(bed.temp.path().join("copy"))
+        .arg(testbed.temp.path().join("copy"))
         .status();
     assert!(copied.unwrap().success());
-    let error = resume(&bed.temp.path().join("copy"), &real(), OnConflict::RollBack).unwrap_err();
+    let error = resume(&testbed.temp.path().join("copy"), &real(), OnConflict::RollBack).unwrap_err();
     assert!(error.to_string().contains("copied"), "{error}");
-    assert_eq!(seen_by_jobs(&bed.temp.path().join("copy")), bed.before);
-    assert_goes_on(&bed, &dir, "the original");
+    assert_eq!(seen_by_jobs(&testbed.temp.path().join("copy")), testbed.before);
+    assert_goes_on(&testbed, &dir, "the original");
 }
 
 /// What was kept for inspection says what is not there.
 #[test]
 fn what_could_not_be_stored_of_a_kept_job_is_named() {
-    let bed = Bed::new();
-    let dir = bed.fresh("full");
+    let testbed = Testbed::new();
+    let dir = testbed.fresh("full");
     let plan = Plan::fail(Errno::NOSPC).on(Operation::Write).times(u64::MAX);
     let plan = plan.when(|call| call.path().file_name().is_some_and(|name| name == "a"));
     let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([plan])));
@@ -539,15 +539,15 @@ fn what_could_not_be_stored_of_a_kept_job_is_named() {
         other => panic!("{other:?}"),
     }
     assert!(faulty.hook().fired() > 0);
-    assert_eq!(seen_by_jobs(&dir), bed.before);
+    assert_eq!(seen_by_jobs(&dir), testbed.before);
 }
 
 /// The disk is full from the moment on that everything is staged: there is no room for any record, and yet nothing is lost.
 #[test]
 fn a_disk_that_is_full_when_all_is_staged_loses_nothing() {
     for publish in [Publish::Staged, Publish::Eager] {
-        let bed = Bed::new();
-        let dir = bed.fresh("full");
+        let testbed = Testbed::new();
+        let dir = testbed.fresh("full");
         let is_full = AtomicBool::new(false);
         let plan = Plan::fail(Errno::NOSPC).times(u64::MAX).when(move |call| {
             is_full.fetch_or(call.operation == Operation::SyncAll, Ordering::Relaxed);
@@ -559,17 +559,17 @@ fn a_disk_that_is_full_when_all_is_staged_loses_nothing() {
         let ended = end(&dir, publish, plan);
         assert!(ended.fired > 0);
         assert!(is_whole(&ended.outcome), "{publish:?}: {ended:?}");
-        assert_goes_on(&bed, &dir, "a full disk");
+        assert_goes_on(&testbed, &dir, "a full disk");
     }
 }
 
 /// There was no room while the command ran, or when all was to be stored; at the end there is: what was refused is still in memory.
 #[test]
 fn what_found_no_room_is_tried_once_more_at_the_end() {
-    let bed = Bed::new();
+    let testbed = Testbed::new();
     let calls = {
         let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
-        let job = begin(faulty.clone(), &bed.fresh("counted"), Publish::Staged);
+        let job = begin(faulty.clone(), &testbed.fresh("counted"), Publish::Staged);
         let begun = faulty.hook().seen();
         run(&job);
         job.shared.drain(&mut |_| {}).unwrap();
@@ -579,7 +579,7 @@ fn what_found_no_room_is_tried_once_more_at_the_end() {
     for publish in [Publish::Staged, Publish::Eager] {
         for n in 1..=calls {
             let what = format!("call {n} of {calls}");
-            let dir = bed.fresh("refused");
+            let dir = testbed.fresh("refused");
             let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
             let job = begin(faulty.clone(), &dir, publish);
             job.by_hand(true);
@@ -592,23 +592,23 @@ fn what_found_no_room_is_tried_once_more_at_the_end() {
             match job.commit_or_keep(Keep::Complete, &mut |_| {}) {
                 Ok(Outcome::Committed) => {
                     committed += u64::from(!job.overcome_errors().is_empty());
-                    assert_eq!(snapshot(&dir), bed.after, "{what}");
+                    assert_eq!(snapshot(&dir), testbed.after, "{what}");
                     assert_eq!(job.deferred_errors(), [], "{what}");
                 }
                 Ok(Outcome::RolledBack(cause)) => {
                     rolled_back += 1;
-                    assert_eq!(snapshot(&dir), bed.before, "{what}: {cause:?}");
+                    assert_eq!(snapshot(&dir), testbed.before, "{what}: {cause:?}");
                     let words = cause.to_string();
                     assert!(words.contains("No space"), "{what}: {words}");
                 }
-                Ok(Outcome::Kept(..)) => assert_goes_on(&bed, &dir, &what),
+                Ok(Outcome::Kept(..)) => assert_goes_on(&testbed, &dir, &what),
                 Err(_) => {
                     let action = recovered(&dir, &real()).unwrap();
                     let found = snapshot(&dir);
                     match action {
-                        RecoverAction::Kept => assert_goes_on(&bed, &dir, &what),
+                        RecoverAction::Kept => assert_goes_on(&testbed, &dir, &what),
                         _ => assert!(
-                            found == bed.after || found == bed.before,
+                            found == testbed.after || found == testbed.before,
                             "{what}: {action:?}, {found:#?}"
                         ),
                     }

@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 
 use crate::api::Ino;
 use crate::closed::is_closed;
-use crate::model::{EntryKey, Inodes, LIMBO, ModelConfig, Name};
+use crate::model::{EntryKey, IN_TRANSIT, Inodes, ModelConfig, Name};
 use crate::options::Publish;
 use crate::route::{DirSide, Route, StorageName};
 use crate::staging::NEW;
@@ -29,7 +29,7 @@ impl Routes<'_> {
     /// Would a name in this directory be made under its own name at once?
     pub(crate) fn is_visible(&self, key: &EntryKey) -> bool {
         self.config.publish == Publish::Eager
-            && key.dir != LIMBO
+            && key.dir != IN_TRANSIT
             && self.inodes.at(key.dir).is_old()
             && !self.inodes.base_has(key.dir, &key.name)
             && !self.was_closed(key.dir)
@@ -43,7 +43,7 @@ impl Routes<'_> {
 
     pub(crate) fn storage_name(&self, key: &EntryKey) -> StorageName {
         let visible = self.is_visible(key);
-        let staged = key.dir != LIMBO && self.inodes.at(key.dir).is_old() && !visible;
+        let staged = key.dir != IN_TRANSIT && self.inodes.at(key.dir).is_old() && !visible;
         let route = if staged {
             self.route_staging(key.dir)
         } else {
@@ -90,7 +90,7 @@ impl Routes<'_> {
             };
         }
         if ino == Ino::ROOT {
-            return self.route_dir(LIMBO).join(Name::from(OsStr::new(NEW)), owner);
+            return self.route_dir(IN_TRANSIT).join(Name::from(OsStr::new(NEW)), owner);
         }
         self.route_dir(ino).join(self.config.part_name.clone(), owner)
     }

@@ -15,7 +15,7 @@ use elbow_file::double::{Faulty, Interposed, Operation, Plan};
 use elbow_file::{Errno, FileType, RealStorage, RenameMode, Storage};
 
 use crate::crash_test::{has_staging, recovered, seen_by_jobs};
-use crate::lost::may_be_made;
+use crate::lost_answers::may_be_made;
 use crate::options::Publish;
 use crate::report::{Phase, RecoverAction};
 use crate::resume_test::{name_in, real};
@@ -33,12 +33,12 @@ pub(crate) type Tree = BTreeMap<PathBuf, String>;
 const LARGE: usize = 300_000;
 
 /// Places of a test: the directory of a job, and where what there is no room for is saved.
-pub(crate) struct Bed {
+pub(crate) struct Testbed {
     pub(crate) temp: tempfile::TempDir,
     saves: PathBuf,
 }
 
-impl Bed {
+impl Testbed {
     pub(crate) fn new() -> Self {
         rustix::process::umask(rustix::fs::Mode::empty());
         let temp = scratch();
@@ -308,8 +308,8 @@ pub(crate) struct Ended {
 }
 
 /// Runs the job, and ends it on a storage that has no room any more after so many calls of its end that need some.
-pub(crate) fn end(bed: &Bed, dir: &Path, publish: Publish, plan: Option<Plan>) -> Ended {
-    let (faulty, job) = bed.begin_faulty(dir, publish);
+pub(crate) fn end(testbed: &Testbed, dir: &Path, publish: Publish, plan: Option<Plan>) -> Ended {
+    let (faulty, job) = testbed.begin_faulty(dir, publish);
     work(&job);
     let shown = shown(&job);
     if let Some(plan) = plan {
@@ -339,11 +339,11 @@ pub(crate) fn is_saved(outcome: &Result<Outcome, JobError>) -> bool {
 }
 
 /// What was saved and what was kept give all that the job had shown, and nothing else is left of it anywhere.
-pub(crate) fn assert_goes_on(bed: &Bed, dir: &Path, shown: &Tree, what: &str) {
-    let name = bed
+pub(crate) fn assert_goes_on(testbed: &Testbed, dir: &Path, shown: &Tree, what: &str) {
+    let name = testbed
         .restore(&real(), dir)
         .unwrap_or_else(|error| panic!("{what}: {error}"));
-    assert!(bed.is_empty(), "{what}");
+    assert!(testbed.is_empty(), "{what}");
     let root = RealStorage::open_root(dir).unwrap();
     let ended = resume(&real(), &root, &name, OnConflict::RollBack);
     assert!(matches!(ended, Ok(Outcome::Committed)), "{what}: {ended:?}");
@@ -370,14 +370,14 @@ pub(crate) fn assert_same(found: &Tree, wanted: &Tree, what: &str) {
 }
 
 fn no_room_at_any_moment(publish: Publish) {
-    let (bed, mut n, mut saved, mut kept, mut stuck) = (Bed::new(), 0, 0, 0, 0);
+    let (testbed, mut n, mut saved, mut kept, mut stuck) = (Testbed::new(), 0, 0, 0, 0);
     loop {
         n += 1;
         let errno = if n % 2 == 0 { Errno::NOSPC } else { Errno::DQUOT };
         let what = format!("{publish:?}, {errno} from call {n} on");
-        let dir = bed.fresh("full");
+        let dir = testbed.fresh("full");
         let before = seen_by_jobs(&dir);
-        let ended = end(&bed, &dir, publish, Some(no_room_from(n, errno)));
+        let ended = end(&testbed, &dir, publish, Some(no_room_from(n, errno)));
         if ended.fired == 0 {
             assert!(
                 matches!(ended.outcome, Ok(Outcome::Committed)),
@@ -414,10 +414,10 @@ fn no_room_at_any_moment(publish: Publish) {
                 saved += 1;
                 assert_eq!(recovered(&dir, &real()).unwrap(), RecoverAction::Kept, "{what}");
                 assert_eq!(seen_by_jobs(&dir), before, "{what}");
-                assert_goes_on(&bed, &dir, &ended.shown, &what);
+                assert_goes_on(&testbed, &dir, &ended.shown, &what);
             }
         }
-        assert!(bed.is_empty(), "{what}");
+        assert!(testbed.is_empty(), "{what}");
         remove(&dir);
     }
     println!("{n} calls: {saved} saved elsewhere, {kept} kept, {stuck} stuck");
@@ -449,7 +449,7 @@ const REFUSALS: [Errno; 8] = [
 /// One call of the end of a job is refused, for whatever reason, or made and its answer lost: nothing is lost but what the storage itself is in doubt
 /// about, and then the tree is as before.
 fn one_refusal_at_any_call(publish: Publish) {
-    let (bed, mut counts) = (Bed::new(), BTreeMap::<&str, usize>::new());
+    let (testbed, mut counts) = (Testbed::new(), BTreeMap::<&str, usize>::new());
     let mut n = 0;
     loop {
         // The later calls are the steps of a commit, each of which `refusal_test` refuses.
@@ -458,10 +458,10 @@ fn one_refusal_at_any_call(publish: Publish) {
         let is_made = may_be_made(errno) && n % 3 == 0;
         let what = format!("{publish:?}, {errno} at call {n}, made: {is_made}");
         let refusal = Plan::fail(errno).when(|call| !call.operation.only_reads()).nth(n);
-        let dir = bed.fresh("refused");
+        let dir = testbed.fresh("refused");
         let before = seen_by_jobs(&dir);
         let ended = end(
-            &bed,
+            &testbed,
             &dir,
             publish,
             Some(if is_made { refusal.but_made() } else { refusal }),
@@ -479,7 +479,7 @@ fn one_refusal_at_any_call(publish: Publish) {
             }
             Ok(Outcome::Kept(_, kept)) if kept.saved.is_some() => {
                 assert_eq!(seen_by_jobs(&dir), before, "{what}");
-                assert_goes_on(&bed, &dir, &ended.shown, &what);
+                assert_goes_on(&testbed, &dir, &ended.shown, &what);
                 "saved"
             }
             Ok(Outcome::Kept(_, kept)) => {
@@ -513,7 +513,7 @@ fn one_refusal_at_any_call(publish: Publish) {
                 "ended by a recovery"
             }
         };
-        assert!(bed.is_empty(), "{what}");
+        assert!(testbed.is_empty(), "{what}");
         remove(&dir);
         if ended.fired == 0 {
             break;
@@ -546,10 +546,10 @@ fn what_is_refused_is_saved_when_published_eagerly() {
 /// A job of which the storage has taken nothing at all, not even its own directory.
 #[test]
 fn a_job_that_has_no_directory_yet_is_saved_whole() {
-    let bed = Bed::new();
+    let testbed = Testbed::new();
     for n in 1..=3 {
-        let dir = bed.fresh("none");
-        let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
+        let dir = testbed.fresh("none");
+        let (faulty, job) = testbed.begin_faulty(&dir, Publish::Staged);
         job.by_hand(true);
         for op in [
             Op::Mkdir("new".to_owned()),
@@ -573,7 +573,7 @@ fn a_job_that_has_no_directory_yet_is_saved_whole() {
             before,
             "{n}: nothing of it is left there"
         );
-        assert_goes_on(&bed, &dir, &shown, &format!("call {n}"));
+        assert_goes_on(&testbed, &dir, &shown, &format!("call {n}"));
         remove(&dir);
     }
 }
@@ -581,14 +581,14 @@ fn a_job_that_has_no_directory_yet_is_saved_whole() {
 /// Each call of a restoration is refused once, or is the last of a process: another one brings all of it back.
 #[test]
 fn a_restoration_can_be_interrupted_anywhere() {
-    let bed = Bed::new();
+    let testbed = Testbed::new();
     for late in [2, 10] {
         let mut n = 0;
         loop {
             n += 1;
             let what = format!("late {late}, call {n}");
-            let dir = bed.fresh("restored");
-            let ended = end(&bed, &dir, Publish::Staged, Some(no_room_from(late, Errno::NOSPC)));
+            let dir = testbed.fresh("restored");
+            let ended = end(&testbed, &dir, Publish::Staged, Some(no_room_from(late, Errno::NOSPC)));
             assert!(is_saved(&ended.outcome), "{what}: {:?}", ended.outcome);
             let before = seen_by_jobs(&dir);
             let plan = match n % 2 {
@@ -599,13 +599,13 @@ fn a_restoration_can_be_interrupted_anywhere() {
             };
             let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new(Some(plan))));
             let storage: Arc<dyn Storage> = faulty.clone();
-            let restored = bed.restore(&storage, &dir);
+            let restored = testbed.restore(&storage, &dir);
             assert_eq!(seen_by_jobs(&dir), before, "{what}");
             if faulty.hook().fired() == 0 {
                 assert!(n > 20, "{what}: {restored:?}");
                 break;
             }
-            if bed.is_empty() {
+            if testbed.is_empty() {
                 assert!(restored.is_ok(), "{what}: it was removed, and is not there");
                 let root = RealStorage::open_root(&dir).unwrap();
                 let resumed = resume(&real(), &root, &name_in(&dir), OnConflict::RollBack);
@@ -613,30 +613,30 @@ fn a_restoration_can_be_interrupted_anywhere() {
                 assert_same(&stored(&dir), &ended.shown, &what);
             } else {
                 let _ = recovered(&dir, &real()).unwrap();
-                assert_goes_on(&bed, &dir, &ended.shown, &what);
+                assert_goes_on(&testbed, &dir, &ended.shown, &what);
             }
             remove(&dir);
             // The later calls are many and alike.
             n += if n > 20 { 4 } else { 0 };
         }
-        remove(&bed.temp.path().join("restored"));
+        remove(&testbed.temp.path().join("restored"));
         println!("late {late}: {n} calls");
     }
 }
 
-fn saved_job(bed: &Bed, name: &str) -> (PathBuf, SavedJob, Tree) {
-    let dir = bed.fresh(name);
-    let ended = end(bed, &dir, Publish::Staged, Some(no_room_from(3, Errno::NOSPC)));
+fn saved_job(testbed: &Testbed, name: &str) -> (PathBuf, SavedJob, Tree) {
+    let dir = testbed.fresh(name);
+    let ended = end(testbed, &dir, Publish::Staged, Some(no_room_from(3, Errno::NOSPC)));
     assert!(is_saved(&ended.outcome), "{:?}", ended.outcome);
-    let saved = bed.saved(&dir).pop().expect("it was saved");
+    let saved = testbed.saved(&dir).pop().expect("it was saved");
     (dir, saved, ended.shown)
 }
 
 /// What is not as it was saved, or not ours, is refused before anything is changed.
 #[test]
 fn what_was_damaged_or_is_not_ours_is_not_restored() {
-    let bed = Bed::new();
-    let (dir, saved, shown) = saved_job(&bed, "damaged");
+    let testbed = Testbed::new();
+    let (dir, saved, shown) = saved_job(&testbed, "damaged");
     let root = RealStorage::open_root(&dir).unwrap();
     let refused = |what: &str| match restore(&real(), &root, &dir, &saved.path) {
         Err(JobError::NotSaved { found, .. }) => assert!(found.contains(what), "{found}"),
@@ -651,14 +651,14 @@ fn what_was_damaged_or_is_not_ours_is_not_restored() {
     for at in [0, 9, 40] {
         flip("index", at);
         refused("its index cannot be read");
-        assert!(bed.saved(&dir).is_empty(), "it is not listed");
+        assert!(testbed.saved(&dir).is_empty(), "it is not listed");
         flip("index", at);
     }
     let others = |mode| std::fs::set_permissions(&saved.path, std::fs::Permissions::from_mode(mode)).unwrap();
     others(0o755);
     refused("closed to all others");
     others(0o700);
-    let elsewhere = bed.fresh("elsewhere");
+    let elsewhere = testbed.fresh("elsewhere");
     let other_root = RealStorage::open_root(&elsewhere).unwrap();
     assert!(matches!(
         restore(&real(), &other_root, &elsewhere, &saved.path),
@@ -668,29 +668,29 @@ fn what_was_damaged_or_is_not_ours_is_not_restored() {
     refused("its data is damaged");
     assert!(saved.path.exists() && seen_by_jobs(&dir).contains_key(Path::new("dead")));
     flip("data", 100);
-    assert_goes_on(&bed, &dir, &shown, "as it was");
+    assert_goes_on(&testbed, &dir, &shown, "as it was");
 }
 
 /// The rest of the job was dropped meanwhile: what was saved is of no use, and can be dropped, too.
 #[test]
 fn what_was_saved_of_a_job_that_was_dropped_is_not_restored() {
-    let bed = Bed::new();
-    let (dir, saved, _) = saved_job(&bed, "dropped");
+    let testbed = Testbed::new();
+    let (dir, saved, _) = saved_job(&testbed, "dropped");
     let root = RealStorage::open_root(&dir).unwrap();
     crate::drop_kept(&real(), &root, &[name_in(&dir)]).unwrap();
     let restored = restore(&real(), &root, &dir, &saved.path);
     assert!(matches!(restored, Err(JobError::NotSaved { .. })), "{restored:?}");
     drop_saved(&saved.path).unwrap();
-    assert!(bed.is_empty() && !has_staging(&dir));
+    assert!(testbed.is_empty() && !has_staging(&dir));
 }
 
 /// Somebody else has changed what the job had seen: that is told, and overwritten only if it was asked for.
 #[test]
 fn what_others_did_since_is_a_conflict() {
-    let bed = Bed::new();
-    let (dir, _, _) = saved_job(&bed, "conflict");
+    let testbed = Testbed::new();
+    let (dir, _, _) = saved_job(&testbed, "conflict");
     std::fs::write(dir.join("two"), "theirs").unwrap();
-    let name = bed.restore(&real(), &dir).unwrap();
+    let name = testbed.restore(&real(), &dir).unwrap();
     let root = RealStorage::open_root(&dir).unwrap();
     match resume(&real(), &root, &name, OnConflict::RollBack) {
         Ok(Outcome::Kept(Cause::Conflict(paths), _)) => assert_eq!(paths[0].0, Path::new("two")),
@@ -702,17 +702,17 @@ fn what_others_did_since_is_a_conflict() {
 /// Where it cannot be saved either, the job is rolled back, and both are said.
 #[test]
 fn where_nothing_can_be_saved_the_job_is_rolled_back() {
-    let bed = Bed::new();
-    let dir = bed.fresh("nowhere");
+    let testbed = Testbed::new();
+    let dir = testbed.fresh("nowhere");
     let before = snapshot(&dir);
-    std::fs::remove_dir(&bed.saves).unwrap();
-    let ended = end(&bed, &dir, Publish::Staged, Some(no_room_from(3, Errno::NOSPC)));
+    std::fs::remove_dir(&testbed.saves).unwrap();
+    let ended = end(&testbed, &dir, Publish::Staged, Some(no_room_from(3, Errno::NOSPC)));
     match ended.outcome {
         Ok(Outcome::RolledBack(Cause::Deferred(errors))) => {
             let last = errors.last().unwrap();
             assert_eq!(
                 (last.path.as_path(), last.errno),
-                (bed.saves.as_path(), Errno::NOENT.raw_os_error())
+                (testbed.saves.as_path(), Errno::NOENT.raw_os_error())
             );
         }
         other => panic!("{other:?}"),
@@ -723,28 +723,28 @@ fn where_nothing_can_be_saved_the_job_is_rolled_back() {
 /// A process that dies while it saves leaves a directory without an index, which the next one removes.
 #[test]
 fn what_a_death_left_while_saving_is_removed_by_the_next() {
-    let bed = Bed::new();
-    let (dir, saved, shown) = saved_job(&bed, "first");
-    let torn = bed
+    let testbed = Testbed::new();
+    let (dir, saved, shown) = saved_job(&testbed, "first");
+    let torn = testbed
         .saves
         .join("elbow-0123456789abcdef-1.000000005.0123456789abcdef.saved");
     std::fs::create_dir(&torn).unwrap();
     std::fs::set_permissions(&torn, std::fs::Permissions::from_mode(0o700)).unwrap();
     std::fs::write(torn.join("data"), "half").unwrap();
-    let (_, other, _) = saved_job(&bed, "second");
+    let (_, other, _) = saved_job(&testbed, "second");
     assert!(!torn.exists() && saved.path.exists() && other.path.exists());
     drop_saved(&other.path).unwrap();
-    assert_goes_on(&bed, &dir, &shown, "the first");
+    assert_goes_on(&testbed, &dir, &shown, "the first");
 }
 
 /// An interrupt is heard while what was refused is tried once more, and while it is saved.
 #[test]
 fn an_interrupt_at_the_end_rolls_back() {
-    let bed = Bed::new();
+    let testbed = Testbed::new();
     for phase in [Phase::Draining, Phase::Saving] {
-        let dir = bed.fresh("interrupted");
+        let dir = testbed.fresh("interrupted");
         let before = snapshot(&dir);
-        let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
+        let (faulty, job) = testbed.begin_faulty(&dir, Publish::Staged);
         work(&job);
         let (interrupted, is_heard) = (job.clone(), Arc::new(AtomicBool::new(false)));
         let heard = is_heard.clone();
@@ -770,7 +770,7 @@ fn an_interrupt_at_the_end_rolls_back() {
         assert!(is_heard.load(Relaxed), "{phase:?}");
         assert!(matches!(outcome, Ok(Outcome::RolledBack(_))), "{phase:?}: {outcome:?}");
         assert_eq!(snapshot(&dir), before, "{phase:?}");
-        assert!(bed.is_empty() && !has_staging(&dir), "{phase:?}");
+        assert!(testbed.is_empty() && !has_staging(&dir), "{phase:?}");
         remove(&dir);
     }
 }
@@ -778,20 +778,20 @@ fn an_interrupt_at_the_end_rolls_back() {
 /// What was refused for a moment and done at the end had lost its times and extended attributes: they counted as set.
 #[test]
 fn what_was_refused_once_has_its_attributes_after_all() {
-    let bed = Bed::new();
+    let testbed = Testbed::new();
     let mut n = 0;
     loop {
         n += 1;
-        let dir = bed.fresh("once");
+        let dir = testbed.fresh("once");
         let once = Plan::fail(Errno::NOSPC).when(needs_room).nth(n);
-        let ended = end(&bed, &dir, Publish::Staged, Some(once));
+        let ended = end(&testbed, &dir, Publish::Staged, Some(once));
         if ended.fired == 0 {
             break;
         }
         if matches!(ended.outcome, Ok(Outcome::Committed)) {
             assert_same(&stored(&dir), &ended.shown, &format!("call {n} refused once"));
         }
-        for saved in bed.saved(&dir) {
+        for saved in testbed.saved(&dir) {
             drop_saved(&saved.path).unwrap();
         }
         remove(&dir);
@@ -804,10 +804,10 @@ fn what_was_refused_once_has_its_attributes_after_all() {
 #[test]
 fn what_is_lost_when_it_is_closed_is_neither_committed_nor_kept() {
     for errno in [Errno::NOSPC, Errno::IO] {
-        let bed = Bed::new();
-        let dir = bed.fresh("closed");
+        let testbed = Testbed::new();
+        let dir = testbed.fresh("closed");
         let before = snapshot(&dir);
-        let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
+        let (faulty, job) = testbed.begin_faulty(&dir, Publish::Staged);
         InJob(&job).run(&Op::Create("new".to_owned())).unwrap();
         let ino = InJob(&job).walk("new").unwrap();
         job.insist(|job| job.open(ino, true, false)).unwrap();
@@ -819,16 +819,16 @@ fn what_is_lost_when_it_is_closed_is_neither_committed_nor_kept() {
         assert_eq!(faulty.hook().fired(), 1);
         assert!(matches!(outcome, Ok(Outcome::RolledBack(_))), "{outcome:?}");
         assert_eq!(snapshot(&dir), before);
-        assert!(bed.is_empty());
+        assert!(testbed.is_empty());
     }
 }
 
 /// A write of several calls was refused at its second, and the command cut the file meanwhile: what the first had written stayed.
 #[test]
 fn what_a_refused_write_has_left_is_cut_if_the_command_cut_the_file() {
-    let bed = Bed::new();
-    let dir = bed.fresh("cut");
-    let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
+    let testbed = Testbed::new();
+    let dir = testbed.fresh("cut");
+    let (faulty, job) = testbed.begin_faulty(&dir, Publish::Staged);
     InJob(&job).run(&Op::Create("new".to_owned())).unwrap();
     job.fsync(Ino::ROOT).unwrap();
     job.by_hand(true);
@@ -867,15 +867,15 @@ fn what_a_refused_write_has_left_is_cut_if_the_command_cut_the_file() {
 /// What was saved of a job that has gone on since is not brought back a second time: its results would rise again where somebody has moved them away.
 #[test]
 fn a_job_that_has_gone_on_is_not_restored_again() {
-    let bed = Bed::new();
-    let dir = bed.fresh("twice");
-    let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
+    let testbed = Testbed::new();
+    let dir = testbed.fresh("twice");
+    let (faulty, job) = testbed.begin_faulty(&dir, Publish::Staged);
     job.by_hand(true);
     InJob(&job).run(&Op::Create("new".to_owned())).unwrap();
     faulty.hook().arm(no_room_from(1, Errno::NOSPC));
     job.by_hand(false);
     assert!(is_saved(&job.commit_or_keep(Keep::Complete, &mut |_| {})));
-    let saved = bed.saved(&dir).pop().unwrap();
+    let saved = testbed.saved(&dir).pop().unwrap();
     assert!(saved.is_all);
     // It begins, and there is no room again.
     let root = RealStorage::open_root(&dir).unwrap();
@@ -886,13 +886,13 @@ fn a_job_that_has_gone_on_is_not_restored_again() {
     let refused = restore(&full, &root, &dir, &saved.path);
     assert!(matches!(refused, Err(JobError::Storage { .. })), "{refused:?}");
     // Its removal is not durable when the power fails: the directory is there again.
-    let copy = bed.temp.path().join("copy");
+    let copy = testbed.temp.path().join("copy");
     let copied = std::process::Command::new("cp")
         .arg("-a")
         .args([&saved.path, &copy])
         .status();
     assert!(copied.unwrap().success());
-    let name = bed.restore(&real(), &dir).unwrap();
+    let name = testbed.restore(&real(), &dir).unwrap();
     assert!(matches!(
         resume(&real(), &root, &name, OnConflict::RollBack),
         Ok(Outcome::Committed)
@@ -908,9 +908,9 @@ fn a_job_that_has_gone_on_is_not_restored_again() {
 /// A directory that is stored and only has to be moved to another name is moved, not saved with all that is in it.
 #[test]
 fn what_is_stored_under_another_name_is_not_saved() {
-    let bed = Bed::new();
-    let dir = bed.fresh("moved");
-    let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
+    let testbed = Testbed::new();
+    let dir = testbed.fresh("moved");
+    let (faulty, job) = testbed.begin_faulty(&dir, Publish::Staged);
     let run = |ops: &[Op]| ops.iter().for_each(|op| drop(InJob(&job).run(op).unwrap()));
     run(&[
         Op::Mkdir("out.tmp".to_owned()),
@@ -928,17 +928,17 @@ fn what_is_stored_under_another_name_is_not_saved() {
     faulty.hook().arm(no_room_from(1, Errno::NOSPC));
     job.by_hand(false);
     assert!(is_saved(&job.commit_or_keep(Keep::Complete, &mut |_| {})));
-    assert_eq!(bed.saved(&dir)[0].bytes, 4);
-    assert_goes_on(&bed, &dir, &shown, "moved");
+    assert_eq!(testbed.saved(&dir)[0].bytes, 4);
+    assert_goes_on(&testbed, &dir, &shown, "moved");
 }
 
 /// What the storage has, and what was moved to a directory that it has no room for, waited for that for ever: the job never ended.
 #[test]
 fn what_was_moved_to_a_directory_that_finds_no_room_is_saved_with_it() {
     let s = str::to_owned;
-    let bed = Bed::new();
-    let dir = bed.fresh("no room");
-    let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
+    let testbed = Testbed::new();
+    let dir = testbed.fresh("no room");
+    let (faulty, job) = testbed.begin_faulty(&dir, Publish::Staged);
     let run = |ops: &[Op]| ops.iter().for_each(|op| drop(InJob(&job).run(op).unwrap()));
     run(&[
         Op::Mkdir(s("tree")),
@@ -964,5 +964,5 @@ fn what_was_moved_to_a_directory_that_finds_no_room_is_saved_with_it() {
     let outcome = job.commit_or_keep(Keep::Complete, &mut |_| {});
     assert!(matches!(outcome, Ok(Outcome::Kept(..))), "{outcome:?}");
     assert!(faulty.hook().fired() > 0);
-    assert_goes_on(&bed, &dir, &shown, "what was moved");
+    assert_goes_on(&testbed, &dir, &shown, "what was moved");
 }

@@ -14,7 +14,7 @@ use elbow_file::{Errno, RealStorage, RenameMode, Storage};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::model::{LIMBO, Work};
+use crate::model::{IN_TRANSIT, Work};
 use crate::{Answer, Caller, Ino, Job, OpError, Options, Outcome, SetAttr, SetIds, SetTime};
 
 /// One operation on paths of a small world.
@@ -106,13 +106,13 @@ pub(crate) fn random_op(rng: &mut StdRng) -> Op {
 }
 
 /// What an operation gave: an errno, or what it read.
-pub(crate) type Gave = Result<Vec<u8>, Errno>;
+pub(crate) type OpResult = Result<Vec<u8>, Errno>;
 
 /// The operations on a real directory.
 pub(crate) struct Native(pub(crate) PathBuf);
 
 impl Native {
-    pub(crate) fn run(&self, op: &Op) -> Gave {
+    pub(crate) fn run(&self, op: &Op) -> OpResult {
         use rustix::fs as f;
         let at = |name: &String| self.0.join(name);
         let nothing = |(): ()| Vec::new();
@@ -255,7 +255,7 @@ impl InJob<'_> {
         }
     }
 
-    pub(crate) fn run(&self, op: &Op) -> Gave {
+    pub(crate) fn run(&self, op: &Op) -> OpResult {
         let nothing = Vec::new();
         match op {
             Op::Create(x) => {
@@ -367,7 +367,7 @@ impl InJob<'_> {
         self.ask(|job| job.link(ino, dir, name)).map(|_| ())
     }
 
-    fn read(&self, path: &str) -> Gave {
+    fn read(&self, path: &str) -> OpResult {
         let ino = self.file(path)?;
         self.ask(|job| job.open(ino, false, false))?;
         let read = match self.0.read(ino, 0, 1 << 16) {
@@ -478,12 +478,12 @@ fn assert_accounts(job: &Job, note: &str) {
         .map(|content| content.dirty_bytes())
         .sum();
     assert_eq!(model.space.reserved_bytes(), dirty, "{note}: bytes left");
-    let limbo = model.inodes.get(LIMBO).into_iter();
+    let transit_key = model.inodes.get(IN_TRANSIT).into_iter();
     let working = model
         .inodes
         .all()
         .map(|(_, inode)| inode)
-        .chain(limbo)
+        .chain(transit_key)
         .filter(|inode| inode.work != Work::Idle);
     assert_eq!(
         model.objects_left(),

@@ -20,7 +20,7 @@ use crate::options::Options;
 use crate::report::{Counts, DeferredError};
 use crate::root_id::RootId;
 use crate::spill::SpillFile;
-use crate::staging::{Home, Manifest};
+use crate::staging::{JobHome, Manifest};
 
 /// What the threads of a job share.
 pub(crate) struct Shared {
@@ -86,7 +86,7 @@ impl Shared {
         counts
     }
 
-    pub(crate) fn manifest(&self, home: Home) -> Manifest {
+    pub(crate) fn manifest(&self, home: JobHome) -> Manifest {
         Manifest {
             save: self.options.save.clone(),
             ..Manifest::of_this_process(clock(), self.root_times, &self.options.command, home)

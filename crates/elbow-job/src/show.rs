@@ -9,9 +9,9 @@ use crate::found::{
     Found, Stage, command_of, error, find_record, lock_manifest, look_at, read_journal, read_why, waits,
 };
 use crate::liveness::{self, Attempt, Liveness, Lock};
+use crate::ownership::{self, OwnDirectory, OwnershipCheck};
 use crate::report::JobError;
 use crate::staging::{JournalEntry, Manifest, NEW, is_job_name, part_name};
-use crate::whose::{self, Own, Whose};
 
 /// The state of a job that has left something in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -39,7 +39,7 @@ pub enum JobState {
 
 /// A job that has left something in a directory.
 #[derive(Clone, Debug)]
-pub struct Left {
+pub struct UnfinishedJob {
     /// Its staging directory's name.
     pub job: String,
     /// Whether it lives, and how far it had come if not.
@@ -66,21 +66,21 @@ pub struct Left {
 ///
 /// # Errors
 /// When the directory cannot be listed.
-pub fn show(storage: &Arc<dyn Storage>, root: &Handle) -> Result<Vec<Left>, JobError> {
+pub fn show(storage: &Arc<dyn Storage>, root: &Handle) -> Result<Vec<UnfinishedJob>, JobError> {
     let storage = &**storage;
     let listed = storage.list(root).map_err(error("listing"))?;
-    let whose = Whose::new(storage, root).map_err(error("reading the attributes of"))?;
+    let ownership = OwnershipCheck::new(storage, root).map_err(error("reading the attributes of"))?;
     let look = Look {
         storage,
         root,
-        whose: &whose,
+        ownership: &ownership,
     };
     let mut jobs = Vec::new();
     for entry in listed.into_iter().filter(|entry| is_job_name(&entry.name)) {
         match look.at(&entry.name) {
             // It has ended meanwhile.
             Err(Errno::NOENT | Errno::STALE) => {}
-            Err(errno) => jobs.push(Left {
+            Err(errno) => jobs.push(UnfinishedJob {
                 why: Some(errno.to_string()),
                 ..left(&entry.name, JobState::Damaged)
             }),
@@ -91,8 +91,8 @@ pub fn show(storage: &Arc<dyn Storage>, root: &Handle) -> Result<Vec<Left>, JobE
     Ok(jobs)
 }
 
-fn left(name: &OsStr, state: JobState) -> Left {
-    Left {
+fn left(name: &OsStr, state: JobState) -> UnfinishedJob {
+    UnfinishedJob {
         job: name.to_string_lossy().into_owned(),
         state,
         is_whole: false,
@@ -109,15 +109,15 @@ fn left(name: &OsStr, state: JobState) -> Left {
 struct Look<'a> {
     storage: &'a dyn Storage,
     root: &'a Handle,
-    whose: &'a Whose<'a>,
+    ownership: &'a OwnershipCheck<'a>,
 }
 
 impl Look<'_> {
-    fn at(&self, name: &OsStr) -> Result<Left, Errno> {
-        let own = match self.whose.open(name)? {
-            whose::Found::Ours(own) => own,
-            whose::Found::NotOurs(why) => {
-                return Ok(Left {
+    fn at(&self, name: &OsStr) -> Result<UnfinishedJob, Errno> {
+        let own = match self.ownership.open(name)? {
+            ownership::Ownership::Ours(own) => own,
+            ownership::Ownership::NotOurs(why) => {
+                return Ok(UnfinishedJob {
                     why: Some(why),
                     ..left(name, JobState::NotOurs)
                 });
@@ -126,7 +126,7 @@ impl Look<'_> {
         let found = look_at(self.storage, &own)?;
         let (state, said) = self.state(name, &own, &found)?;
         let (Found::Ordinary(manifest) | Found::Kept(manifest) | Found::Dropped(manifest)) = &found;
-        let mut shown = Left {
+        let mut shown = UnfinishedJob {
             is_whole: state == JobState::Kept && waits(self.storage, &own)?,
             why: said.or_else(|| read_why(self.storage, &own)),
             ..left(name, state)
@@ -145,7 +145,7 @@ impl Look<'_> {
         }
     }
 
-    fn state(&self, name: &OsStr, own: &Own, found: &Found) -> Result<(JobState, Option<String>), Errno> {
+    fn state(&self, name: &OsStr, own: &OwnDirectory, found: &Found) -> Result<(JobState, Option<String>), Errno> {
         let manifest = match found {
             Found::Kept(_) => return Ok((JobState::Kept, None)),
             Found::Dropped(_) => return Ok((JobState::Dropped, None)),
@@ -180,7 +180,12 @@ impl Look<'_> {
     }
 
     /// `None` where there is no manifest that anybody could have locked.
-    fn liveness(&self, own: &Own, found: &Found, manifest: Option<&Manifest>) -> Result<Option<Liveness>, Errno> {
+    fn liveness(
+        &self,
+        own: &OwnDirectory,
+        found: &Found,
+        manifest: Option<&Manifest>,
+    ) -> Result<Option<Liveness>, Errno> {
         let lock = Lock::default();
         let attempt = lock_manifest(self.storage, own, found, &lock);
         lock.give_up(self.storage);
@@ -191,14 +196,14 @@ impl Look<'_> {
         };
         let shares_locks = self.storage.nature(self.root)?.shares_locks;
         Ok(match (manifest, attempt) {
-            (Some(manifest), attempt) => Some(liveness::of(manifest, &attempt, self.whose.dev(), shares_locks)),
+            (Some(manifest), attempt) => Some(liveness::of(manifest, &attempt, self.ownership.dev(), shares_locks)),
             (None, Attempt::Taken) => Some(Liveness::Running("it has just begun, or is about to end".into())),
             (None, _) => None,
         })
     }
 
     /// Counts what is staged in the job's own directory and in others.
-    fn count(&self, name: &OsStr, own: &Own, shown: &mut Left) -> Result<(), Errno> {
+    fn count(&self, name: &OsStr, own: &OwnDirectory, shown: &mut UnfinishedJob) -> Result<(), Errno> {
         for entry in self.storage.list(&own.handle)? {
             if entry.name == NEW {
                 self.count_below(&self.storage.open_dir(&own.handle, &entry.name)?, shown)?;
@@ -230,7 +235,7 @@ impl Look<'_> {
         Ok(Some((at, stat)))
     }
 
-    fn count_below(&self, dir: &Handle, shown: &mut Left) -> Result<(), Errno> {
+    fn count_below(&self, dir: &Handle, shown: &mut UnfinishedJob) -> Result<(), Errno> {
         let mut dirs = vec![dir.clone()];
         while let Some(dir) = dirs.pop() {
             for entry in self.storage.list(&dir)? {
@@ -242,7 +247,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    fn count_one(&self, dir: &Handle, name: &OsStr, shown: &mut Left) -> Result<FileType, Errno> {
+    fn count_one(&self, dir: &Handle, name: &OsStr, shown: &mut UnfinishedJob) -> Result<FileType, Errno> {
         const BLOCK_BYTES: u64 = 512;
         let stat = self.storage.stat(dir, name)?;
         shown.objects += 1;

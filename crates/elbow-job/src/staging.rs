@@ -7,7 +7,7 @@
 //!       journal                     one sealed entry per staging directory, before it is made
 //!       new/                        what the job creates in DIR itself
 //!       p<n>                        patch files of old objects
-//!       m<n>, n<n>                  limbo: objects on their way from one name to another
+//!       m<n>, n<n>                  in transit: objects on their way from one name to another
 //!       u-p<n>                      what a patch has overwritten
 //!       commit                      the commit record
 //!       departed, named, done       how far it is applied
@@ -18,10 +18,10 @@
 //!   DIR/old/dir/.elbow-<id>-d<n>    an old object that is removed from old/dir, for the time of the commit
 //!   DIR/old/dir/.elbow-<id>-m<n>    an old object that gets another name in old/dir, the same; or, where that is on another device
 //!                                   than DIR, in another directory
-//!   DIR/old/dir/.elbow-<id>-part/.elbow-<id>-x<n>   limbo there
+//!   DIR/old/dir/.elbow-<id>-part/.elbow-<id>-x<n>   in transit there
 //!   DIR/old/dir/.elbow-<id>-t<n>    made and removed to give old/dir a new time
 //!   DIR/.elbow-turn                 locked by the job that commits
-//!   DIR/.elbow-probe-<id>           a file that a recovery makes for a moment, to see whose it becomes (`whose`)
+//!   DIR/.elbow-probe-<id>           a file that a recovery makes for a moment, to see whose it becomes (`ownership`)
 //! ```
 //!
 //! The manifest of a kept job is named `kept` instead of `job`, that of a kept job that is being removed `dropped`: a rename
@@ -180,14 +180,14 @@ pub(crate) struct Manifest {
     pub(crate) times: (Time, Time),
     pub(crate) command: Vec<Vec<u8>>,
     /// What the first version did not have.
-    pub(crate) home: Option<Home>,
+    pub(crate) home: Option<JobHome>,
     /// Where it saves what the storage does not take.
     pub(crate) save: Vec<PathBuf>,
 }
 
 /// Where a job lives: what tells whether its lock says anything to whoever finds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Home {
+pub(crate) struct JobHome {
     /// The name of the job's own directory: one that was renamed is another job's, or nobody's.
     pub(crate) name: OsString,
     /// The machine, over its reboots (machine-id(5)); empty where it has no such id.
@@ -205,7 +205,7 @@ pub(crate) struct Home {
     pub(crate) dev: u64,
 }
 
-impl Home {
+impl JobHome {
     /// This process.
     pub(crate) fn here(name: &OsStr, dev: u64, is_locked: bool, shares_locks: bool) -> Self {
         Self {
@@ -255,7 +255,7 @@ impl Home {
 
 impl Manifest {
     /// This process, on this host, now; it saves nothing.
-    pub(crate) fn of_this_process(now: Time, times: (Time, Time), command: &[OsString], home: Home) -> Self {
+    pub(crate) fn of_this_process(now: Time, times: (Time, Time), command: &[OsString], home: JobHome) -> Self {
         let pid = std::process::id();
         Self {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -309,7 +309,7 @@ impl Manifest {
                     .collect::<Result<_, _>>()?
             },
             home: if version > 1 {
-                Some(Home::decode(&mut from)?)
+                Some(JobHome::decode(&mut from)?)
             } else {
                 None
             },
@@ -514,8 +514,8 @@ mod tests {
         assert!(is_staging_name(&probe) && !is_job_name(&probe), "{probe:?}");
     }
 
-    fn manifest(home: Option<Home>) -> Manifest {
-        let here = Home::here("name".as_ref(), 7, true, false);
+    fn manifest(home: Option<JobHome>) -> Manifest {
+        let here = JobHome::here("name".as_ref(), 7, true, false);
         let now = Time::default();
         let made = Manifest::of_this_process(now, (now, now), &["make".into(), "-j".into()], here);
         Manifest { home, ..made }
@@ -527,7 +527,7 @@ mod tests {
             seconds: -5,
             nanoseconds: 7,
         });
-        let home = Home::here(".elbow-x".as_ref(), 7, true, true).of_directory(99, born);
+        let home = JobHome::here(".elbow-x".as_ref(), 7, true, true).of_directory(99, born);
         for made in [manifest(None), manifest(Some(home.clone()))] {
             assert_eq!(Manifest::decode(&made.encode()).unwrap(), made);
         }
@@ -544,7 +544,7 @@ mod tests {
     fn a_zombie_is_not_running() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let started = process_start(child.id()).expect("it runs");
-        let mut of_child = manifest(Some(Home::here("x".as_ref(), 7, true, true)));
+        let mut of_child = manifest(Some(JobHome::here("x".as_ref(), 7, true, true)));
         (of_child.pid, of_child.started) = (child.id(), started);
         assert_eq!(of_child.has_process(), Some(true));
         child.kill().unwrap();

@@ -12,16 +12,16 @@ use elbow_file::{Errno, Handle, RealStorage, Storage};
 use crate::crash_test::{begin, has_staging, seen_by_jobs};
 use crate::options::Publish;
 use crate::report::RecoverAction;
-use crate::resume_test::{Bed, end, is_whole, late_refusal, name_in, real};
+use crate::resume_test::{Testbed, end, is_whole, late_refusal, name_in, real};
 use crate::scenes_test::operations;
 use crate::schedule_test::{InJob, Op, snapshot};
-use crate::{JobState, Left, abandon, retry, show};
+use crate::{JobState, UnfinishedJob, abandon, retry, show};
 
 fn root(dir: &Path) -> Handle {
     RealStorage::open_root(dir).unwrap()
 }
 
-fn shown(dir: &Path) -> Left {
+fn shown(dir: &Path) -> UnfinishedJob {
     let before = snapshot(dir);
     let mut all = show(&real(), &root(dir)).unwrap();
     assert_eq!(snapshot(dir), before, "it is only looked at");
@@ -36,8 +36,8 @@ fn stuck_on(name: &'static str) -> Plan {
 
 #[test]
 fn each_state_is_shown() {
-    let bed = Bed::new();
-    let dir = bed.kept("kept");
+    let testbed = Testbed::new();
+    let dir = testbed.kept("kept");
     let left = shown(&dir);
     assert_eq!((left.state, left.is_whole), (JobState::Kept, true), "{left:?}");
     assert!(
@@ -50,7 +50,7 @@ fn each_state_is_shown() {
     // new, new/a, keep/fresh, keep/replaced, dead, new/moved/more is in a directory that is old; three patches
     assert!(left.objects >= 8 && left.bytes > 50_000, "{left:?}");
 
-    let dir = bed.fresh("failed");
+    let dir = testbed.fresh("failed");
     let job = begin(real(), &dir, Publish::Staged);
     for op in operations() {
         InJob(&job).run(&op).unwrap();
@@ -61,14 +61,14 @@ fn each_state_is_shown() {
     let left = shown(&dir);
     assert_eq!((left.state, left.is_whole), (JobState::Kept, false), "{left:?}");
 
-    let dir = bed.fresh("stuck");
+    let dir = testbed.fresh("stuck");
     assert!(end(&dir, Publish::Staged, stuck_on("one")).outcome.is_err());
     let left = shown(&dir);
     assert!(
         matches!(left.state, JobState::TakenBack | JobState::Running),
         "{left:?}"
     );
-    let dir = bed.fresh("committed");
+    let dir = testbed.fresh("committed");
     let late = Plan::stop_at(1).when({
         let is_dead = std::sync::atomic::AtomicBool::new(false);
         move |call| {
@@ -78,7 +78,7 @@ fn each_state_is_shown() {
     });
     assert!(end(&dir, Publish::Staged, late).outcome.is_err());
     assert!(matches!(shown(&dir).state, JobState::Committed | JobState::Running));
-    let planted = bed.temp.path().join("planted");
+    let planted = testbed.temp.path().join("planted");
     std::fs::create_dir_all(planted.join(name_in(&dir))).unwrap();
     let left = shown(&planted);
     assert_eq!(left.state, JobState::NotOurs, "{left:?}");
@@ -87,7 +87,7 @@ fn each_state_is_shown() {
 /// What can be taken back is, and what cannot is named: nothing of that is silent, and nobody is blocked any more.
 #[test]
 fn a_job_that_is_given_up_names_what_stays() {
-    let bed = Bed::new();
+    let testbed = Testbed::new();
     type Make = fn() -> Plan;
     let cases: [(Make, &str); 4] = [
         (
@@ -132,7 +132,7 @@ fn a_job_that_is_given_up_names_what_stays() {
         (late_refusal, ""),
     ];
     for (plan, path) in cases {
-        let dir = bed.fresh("stuck");
+        let dir = testbed.fresh("stuck");
         let refuses = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([plan()])));
         let ended = end(&dir, Publish::Staged, plan());
         if path.is_empty() {
@@ -147,7 +147,7 @@ fn a_job_that_is_given_up_names_what_stays() {
         assert_eq!(given_up.job.action, RecoverAction::Kept, "{given_up:?}");
         let named: Vec<&Path> = given_up.stays.iter().map(|(path, _)| &**path).collect();
         assert!(named.contains(&Path::new(path)), "{given_up:?}");
-        let (mut seen, mut before) = (seen_by_jobs(&dir), bed.before.clone());
+        let (mut seen, mut before) = (seen_by_jobs(&dir), testbed.before.clone());
         for (path, _) in &given_up.stays {
             seen.retain(|found, _| !found.starts_with(path));
             before.retain(|found, _| !found.starts_with(path));
@@ -166,8 +166,8 @@ fn a_job_that_is_given_up_names_what_stays() {
 
 #[test]
 fn a_job_that_is_not_stuck_is_not_given_up() {
-    let bed = Bed::new();
-    let dir = bed.kept("kept");
+    let testbed = Testbed::new();
+    let dir = testbed.kept("kept");
     let error = abandon(&real(), &root(&dir), &name_in(&dir)).unwrap_err();
     assert!(error.to_string().contains("--drop"), "{error}");
     let error = abandon(&real(), &root(&dir), "keep".as_ref()).unwrap_err();
@@ -177,8 +177,8 @@ fn a_job_that_is_not_stuck_is_not_given_up() {
 /// What was kept goes on, and what was stuck is ended, when it is tried again by name.
 #[test]
 fn a_job_that_is_tried_again_by_name_ends() {
-    let bed = Bed::new();
-    let dir = bed.kept("kept");
+    let testbed = Testbed::new();
+    let dir = testbed.kept("kept");
     let refuses: Arc<dyn Storage> = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([late_refusal()])));
     let again = retry(&refuses, &root(&dir), &name_in(&dir), false).unwrap();
     assert!(
@@ -187,27 +187,27 @@ fn a_job_that_is_tried_again_by_name_ends() {
     );
     let again = retry(&real(), &root(&dir), &name_in(&dir), false).unwrap();
     assert_eq!(again.action, RecoverAction::Finished, "{again:?}");
-    assert!(snapshot(&dir) == bed.after && !has_staging(&dir));
+    assert!(snapshot(&dir) == testbed.after && !has_staging(&dir));
 
-    let dir = bed.fresh("stuck");
+    let dir = testbed.fresh("stuck");
     let ended = end(&dir, Publish::Staged, stuck_on("one"));
     assert!(!is_whole(&ended.outcome) && ended.outcome.is_err());
     let again = retry(&real(), &root(&dir), &name_in(&dir), false).unwrap();
     assert_eq!(again.action, RecoverAction::Finished, "{again:?}");
-    assert_eq!(snapshot(&dir), bed.after);
+    assert_eq!(snapshot(&dir), testbed.after);
     assert!(retry(&real(), &root(&dir), "keep".as_ref(), false).is_err());
 }
 
 /// Where nothing is refused any more, what is given up is gone.
 #[test]
 fn a_job_that_is_given_up_when_the_cause_is_gone_leaves_nothing() {
-    let bed = Bed::new();
-    let dir = bed.fresh("stuck");
+    let testbed = Testbed::new();
+    let dir = testbed.fresh("stuck");
     assert!(end(&dir, Publish::Staged, stuck_on("one")).outcome.is_err());
     let given_up = abandon(&real(), &root(&dir), &name_in(&dir)).unwrap();
     assert_eq!(
         (given_up.job.action, given_up.stays.len()),
         (RecoverAction::RolledBack, 0)
     );
-    assert_eq!(snapshot(&dir), bed.before);
+    assert_eq!(snapshot(&dir), testbed.before);
 }

@@ -6,13 +6,13 @@ use fuser::Request;
 
 /// A user, a group, and a thread that waits for the answer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Who {
+pub(crate) struct CallerIds {
     pub(crate) user: u32,
     group: u32,
     thread: u32,
 }
 
-impl Who {
+impl CallerIds {
     pub(crate) fn of(request: &Request) -> Self {
         Self {
             user: request.uid(),

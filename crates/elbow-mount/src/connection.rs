@@ -49,14 +49,14 @@ enum Mount {
     /// Lies at a path for good.
     At(PathBuf),
     /// Lies at a hidden path until the child has its own copy.
-    Hidden(Hidden),
+    Hidden(HiddenMountPoint),
     /// Lies only in the namespace of the child.
     Handed,
 }
 
 /// A temporary mount point; gone when dropped.
 #[derive(Debug)]
-struct Hidden(PathBuf);
+struct HiddenMountPoint(PathBuf);
 
 impl Connection {
     /// A mount for the private namespace of a child. What lies at a path until the child has it, the watcher takes away
@@ -82,7 +82,7 @@ impl Connection {
                 mount: Mount::Detached(mount),
             });
         }
-        let hidden = Hidden::new(watcher)?;
+        let hidden = HiddenMountPoint::new(watcher)?;
         let device = fusermount(&hidden.0, place.path())?;
         watch(watcher.device(CWD, &hidden.0, place.path()))?;
         Ok(Self {
@@ -139,7 +139,7 @@ impl Connection {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = match &self.mount {
             Mount::Detached(mount) => rustix::fs::openat(mount, ".", flags, Mode::empty()),
-            Mount::At(path) | Mount::Hidden(Hidden(path)) => rustix::fs::open(path, flags, Mode::empty()),
+            Mount::At(path) | Mount::Hidden(HiddenMountPoint(path)) => rustix::fs::open(path, flags, Mode::empty()),
             Mount::Handed => Err(Errno::NOENT),
         };
         let root = root.map_err(|errno| failed(Step::OpenRoot, errno))?;
@@ -159,7 +159,7 @@ impl Connection {
     pub(crate) fn source(&self) -> Option<MountSource<'_>> {
         match &self.mount {
             Mount::Detached(mount) => Some(MountSource::Detached(mount.as_fd())),
-            Mount::At(path) | Mount::Hidden(Hidden(path)) => Some(MountSource::Path(path)),
+            Mount::At(path) | Mount::Hidden(HiddenMountPoint(path)) => Some(MountSource::Path(path)),
             Mount::Handed => None,
         }
     }
@@ -172,7 +172,7 @@ pub(crate) enum MountSource<'a> {
     Path(&'a Path),
 }
 
-impl Hidden {
+impl HiddenMountPoint {
     /// A directory that only its owner can enter. The watcher knows of it before it is there.
     fn new(watcher: &Watcher) -> Result<Self, MountError> {
         for parent in runtime_parents() {
@@ -186,7 +186,7 @@ impl Hidden {
     }
 }
 
-impl Drop for Hidden {
+impl Drop for HiddenMountPoint {
     fn drop(&mut self) {
         // Nothing to be done if either fails: an empty directory with mode 0700 stays behind.
         let _ = unmount(&self.0, true);

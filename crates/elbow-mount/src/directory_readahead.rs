@@ -10,7 +10,7 @@
 //!    ^opened ^opened    [ WINDOW files ahead ]  frontier ->
 //! ```
 //!
-//! Pure bookkeeping: [`Walks`] says what to read, [`Held`] what to let go of; the caller does both.
+//! Pure bookkeeping: [`Walks`] says what to read, [`HeldFiles`] what to let go of; the caller does both.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -42,14 +42,14 @@ struct Walk {
     /// How often the listing was looked at in vain.
     looks: u32,
     /// The order in which it goes, once that is known.
-    course: Option<Course>,
+    read_order: Option<ReadOrder>,
 }
 
 /// A file and the inode number that is shown for it.
-pub(crate) type Numbered = (Ino, u64);
+pub(crate) type NumberedFile = (Ino, u64);
 
 #[derive(Debug)]
-struct Course {
+struct ReadOrder {
     files: Vec<Ino>,
     place: HashMap<Ino, usize>,
     /// JobDirectory of the last file that was opened.
@@ -61,21 +61,21 @@ struct Course {
 impl Walks {
     /// Notes that a file of a directory is opened to be read; what to read in advance. `list` gives the files of the
     /// directory by name, if that can be said at once.
-    pub(crate) fn note(&mut self, dir: Ino, file: Ino, list: impl FnOnce() -> Option<Vec<Numbered>>) -> Vec<Ino> {
+    pub(crate) fn note(&mut self, dir: Ino, file: Ino, list: impl FnOnce() -> Option<Vec<NumberedFile>>) -> Vec<Ino> {
         let mut walk = match self.walks.iter().position(|walk| walk.dir == dir) {
             Some(at) => self.walks.remove(at),
             None => Walk {
                 dir,
                 last: file,
                 looks: 0,
-                course: None,
+                read_order: None,
             },
         };
         walk.orient(file, list);
         let ahead = walk
-            .course
+            .read_order
             .as_mut()
-            .map(|course| course.advance(file))
+            .map(|read_order| read_order.advance(file))
             .unwrap_or_default();
         if self.walks.len() >= WALKS_MAX {
             self.walks.remove(0);
@@ -87,32 +87,35 @@ impl Walks {
 
 impl Walk {
     /// Finds the order in which the last file comes shortly before this one.
-    fn orient(&mut self, file: Ino, list: impl FnOnce() -> Option<Vec<Numbered>>) {
+    fn orient(&mut self, file: Ino, list: impl FnOnce() -> Option<Vec<NumberedFile>>) {
         let last = std::mem::replace(&mut self.last, file);
-        if self.course.is_some() || last == file || self.looks >= LOOKS_MAX {
+        if self.read_order.is_some() || last == file || self.looks >= LOOKS_MAX {
             return;
         }
         self.looks += 1;
         let Some(by_name) = list() else { return };
         let mut by_number = by_name.clone();
         by_number.sort_unstable_by_key(|(_, number)| *number);
-        let courses = [by_name, by_number].map(|files| Course::new(&files, last, file));
-        self.course = courses.into_iter().flatten().min_by_key(|course| course.step(file));
+        let courses = [by_name, by_number].map(|files| ReadOrder::new(&files, last, file));
+        self.read_order = courses
+            .into_iter()
+            .flatten()
+            .min_by_key(|read_order| read_order.step(file));
     }
 }
 
-impl Course {
-    fn new(files: &[Numbered], last: Ino, next: Ino) -> Option<Self> {
+impl ReadOrder {
+    fn new(files: &[NumberedFile], last: Ino, next: Ino) -> Option<Self> {
         let files: Vec<Ino> = files.iter().map(|(file, _)| *file).collect();
         let place: HashMap<_, _> = files.iter().enumerate().map(|(at, file)| (*file, at)).collect();
         let last = *place.get(&last)?;
-        let course = Self {
+        let read_order = Self {
             files,
             place,
             last,
             frontier: last + 1,
         };
-        course.step(next).is_some().then_some(course)
+        read_order.step(next).is_some().then_some(read_order)
     }
 
     /// By how many places a file comes after the last one, if it belongs to the same walk.
@@ -138,12 +141,12 @@ impl Course {
 
 /// Files that are held open because somebody will read them soon.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct HeldFiles {
     files: HashSet<Ino>,
     order: VecDeque<Ino>,
 }
 
-impl Held {
+impl HeldFiles {
     /// Holds a file that has been opened; one that has to be let go of for it.
     pub(crate) fn hold(&mut self, file: Ino) -> Option<Ino> {
         if !self.files.insert(file) {
@@ -176,7 +179,7 @@ mod tests {
     const DIR: Ino = Ino(2);
 
     /// By name and by number they are in opposite order.
-    fn files() -> Option<Vec<Numbered>> {
+    fn files() -> Option<Vec<NumberedFile>> {
         Some((100..200).map(|n| (Ino(n), 1000 - n)).collect())
     }
 
@@ -259,7 +262,7 @@ mod tests {
 
     #[test]
     fn files_are_held_until_read_or_replaced() {
-        let mut held = Held::default();
+        let mut held = HeldFiles::default();
         assert_eq!(held.hold(Ino(1)), None);
         assert_eq!(held.hold(Ino(1)), Some(Ino(1)), "the second opening is one too many");
         assert!(held.contains(Ino(1)) && held.take(Ino(1)) && !held.take(Ino(1)));

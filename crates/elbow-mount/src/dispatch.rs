@@ -8,13 +8,13 @@ use elbow_file::Errno;
 use elbow_job::{Answer, Attr, Fetch, Ino, Job, OpError, Seek, SetAttr, SetIds, XattrMode};
 use fuser::{INodeNo, Notifier};
 
-use crate::asked::Asked;
-use crate::caller::Who;
+use crate::caller::CallerIds;
 use crate::last_files::LastFiles;
 use crate::mappable::MappableFiles;
 use crate::nodes::Nodes;
 use crate::open_dirs::{OpenDirs, Snapshot};
 use crate::options::FrontOptions;
+use crate::pending_reply::PendingReply;
 use crate::pool::Pool;
 use crate::prefetch::Prefetch;
 
@@ -56,7 +56,7 @@ pub(crate) trait Reply<T>: FnOnce(&Arc<FrontCore>, Result<T, Errno>) + Send + 's
 impl<T, F: FnOnce(&Arc<FrontCore>, Result<T, Errno>) + Send + 'static> Reply<T> for F {}
 
 /// Tries an operation; replies, or goes on in a pool.
-pub(crate) fn answer<T: 'static>(core: &Arc<FrontCore>, asked: Asked, op: impl Op<T>, reply: impl Reply<T>) {
+pub(crate) fn answer<T: 'static>(core: &Arc<FrontCore>, asked: PendingReply, op: impl Op<T>, reply: impl Reply<T>) {
     match asked.within(|| op(core)) {
         Ok(value) => reply(core, asked.told(Ok(value))),
         Err(OpError::Errno(errno)) => reply(core, asked.told(Err(errno))),
@@ -67,7 +67,7 @@ pub(crate) fn answer<T: 'static>(core: &Arc<FrontCore>, asked: Asked, op: impl O
 /// Fetches what an operation waits for, in a pool, and tries it again there.
 pub(crate) fn later<T: 'static>(
     core: &Arc<FrontCore>,
-    asked: Asked,
+    asked: PendingReply,
     fetch: Fetch,
     op: impl Op<T>,
     reply: impl Reply<T>,
@@ -128,7 +128,7 @@ impl FrontCore {
     /// setattr(2) as the kernel leaves it to us with `FUSE_HANDLE_KILLPRIV_V2`: a change of owner, and a change
     /// of size by an ordinary user, take set-user-id and set-group-id away. `to_nobody`: it is a chown(2) to the owner -1 and the group -1,
     /// of whomever; the kernel has not asked whose the file is.
-    pub(crate) fn setattr(&self, ino: Ino, set: &SetAttr, who: Who, to_nobody: bool) -> Answer<Attr> {
+    pub(crate) fn setattr(&self, ino: Ino, set: &SetAttr, who: CallerIds, to_nobody: bool) -> Answer<Attr> {
         let may = || Ok::<_, OpError>(who.user == 0 || who.user == self.job.getattr(ino)?.uid);
         let is_chown = set.uid.is_some() || set.gid.is_some() || to_nobody && may()?;
         let takes = is_chown || set.size.is_some() && who.user != 0;
@@ -140,13 +140,13 @@ impl FrontCore {
     }
 
     /// write(2); `takes`: the kernel says that set-user-id and set-group-id go.
-    pub(crate) fn write(&self, ino: Ino, offset: u64, data: &[u8], (takes, who): (bool, Who)) -> Answer<usize> {
+    pub(crate) fn write(&self, ino: Ino, offset: u64, data: &[u8], (takes, who): (bool, CallerIds)) -> Answer<usize> {
         let set_ids = if takes { self.set_ids(ino, who)? } else { SetIds::Stay };
         self.job.write(ino, offset, data, set_ids)
     }
 
     /// fallocate(2): as a write, it takes set-user-id and set-group-id away when an ordinary user does it.
-    pub(crate) fn fallocate(&self, ino: Ino, mode: i32, (offset, length): (u64, u64), who: Who) -> Answer<()> {
+    pub(crate) fn fallocate(&self, ino: Ino, mode: i32, (offset, length): (u64, u64), who: CallerIds) -> Answer<()> {
         let set_ids = if who.user == 0 {
             SetIds::Stay
         } else {
@@ -156,7 +156,13 @@ impl FrontCore {
     }
 
     /// setxattr(2). Who is not in the group of an object and sets its access ACL takes set-group-id from it.
-    pub(crate) fn set_xattr(&self, ino: Ino, (name, value): (&OsStr, &[u8]), mode: XattrMode, who: Who) -> Answer<()> {
+    pub(crate) fn set_xattr(
+        &self,
+        ino: Ino,
+        (name, value): (&OsStr, &[u8]),
+        mode: XattrMode,
+        who: CallerIds,
+    ) -> Answer<()> {
         self.job.set_xattr(ino, name, value, mode)?;
         if name != ACCESS_ACL || who.user == 0 {
             return Ok(());
@@ -173,7 +179,7 @@ impl FrontCore {
     }
 
     /// Whose change of a file takes which bits.
-    fn set_ids(&self, ino: Ino, who: Who) -> Answer<SetIds> {
+    fn set_ids(&self, ino: Ino, who: CallerIds) -> Answer<SetIds> {
         let attr = self.job.getattr(ino)?;
         let has = |bits| attr.mode & bits == bits;
         let may_stay = has(SET_GROUP_ID) && !has(GROUP_EXECUTE);

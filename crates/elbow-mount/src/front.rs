@@ -34,12 +34,12 @@ use fuser::{
     Request, TimeOrNow, WriteFlags,
 };
 
-use crate::asked::{Asked, asked};
-use crate::caller::Who;
+use crate::caller::CallerIds;
 use crate::convert;
 use crate::dispatch::{FrontCore, Op, Reply, answer, later};
 use crate::open_dirs::Snapshot;
 use crate::options::FrontOptions;
+use crate::pending_reply::{PendingReply, asked};
 use crate::reply::{self, FOREVER};
 
 /// The virtual attribute of the root that names the control socket of a mount.
@@ -97,15 +97,15 @@ impl Front {
         self.core.job.path_of(ino)
     }
 
-    fn ask<T: 'static>(&self, asked: Asked, op: impl Op<T>, reply: impl Reply<T>) {
+    fn ask<T: 'static>(&self, asked: PendingReply, op: impl Op<T>, reply: impl Reply<T>) {
         answer(&self.core, asked, op, reply);
     }
 
-    fn ask_entry(&self, asked: Asked, op: impl Op<Attr>, reply: ReplyEntry) {
+    fn ask_entry(&self, asked: PendingReply, op: impl Op<Attr>, reply: ReplyEntry) {
         self.ask(asked, op, |core, answer| reply::entry(core, reply, answer));
     }
 
-    fn ask_empty(&self, asked: Asked, op: impl Op<()>, reply: ReplyEmpty) {
+    fn ask_empty(&self, asked: PendingReply, op: impl Op<()>, reply: ReplyEmpty) {
         self.ask(asked, op, |_, answer| reply::empty(reply, answer));
     }
 
@@ -227,7 +227,7 @@ impl Filesystem for Front {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let (node, ino, who) = (ino, self.ino(ino), Who::of(request));
+        let (node, ino, who) = (ino, self.ino(ino), CallerIds::of(request));
         let asked = asked!("setattr", request, self.path(ino), ?mode, ?size);
         let set = SetAttr {
             mode: mode.map(|mode| mode & 0o7777),
@@ -418,7 +418,7 @@ impl Filesystem for Front {
         let ino = self.ino(ino);
         let set_ids = (
             write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
-            Who::of(request),
+            CallerIds::of(request),
         );
         let send = move |_: &Arc<FrontCore>, answer: Result<usize, Errno>| match answer {
             Ok(written) => reply.written(written as u32),
@@ -537,7 +537,7 @@ impl Filesystem for Front {
             _ => return reply.error(fuser::Errno::EINVAL),
         };
         let (ino, name, value) = (self.ino(ino), name.to_owned(), value.to_vec());
-        let who = Who::of(request);
+        let who = CallerIds::of(request);
         let asked = asked!("setxattr", request, self.path(ino), ?name);
         self.ask_empty(
             asked,
@@ -642,7 +642,7 @@ impl Filesystem for Front {
         reply: ReplyEmpty,
     ) {
         let ino = self.ino(ino);
-        let who = Who::of(request);
+        let who = CallerIds::of(request);
         let asked = asked!("fallocate", request, self.path(ino), mode, offset, length);
         self.ask_empty(
             asked,

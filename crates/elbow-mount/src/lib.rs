@@ -8,7 +8,7 @@
 //!
 //! - [`Front`] turns kernel requests into operations of the job and answers back. It has no policy.
 //! - [`Connection`] is a FUSE mount: attached nowhere yet, or at a path; [`Session`] serves it.
-//! - [`Entrance`] puts a child process into a namespace in which connections lie over their directories.
+//! - [`NamespaceEntry`] puts a child process into a namespace in which connections lie over their directories.
 //! - [`Watcher`] takes mounts away, and ends what lives in a namespace, when this process is killed.
 //! - [`JobDirectory`] checks a directory before anything is started and says what is wrong with it.
 //!
@@ -18,7 +18,7 @@
 //! use std::{path::Path, process::Command, sync::Arc};
 //! use elbow_file::RealStorage;
 //! use elbow_job::{Job, Options};
-//! use elbow_mount::{ChildState, Connection, Entrance, Front, FrontOptions, JobDirectory, Watcher};
+//! use elbow_mount::{ChildState, Connection, NamespaceEntry, Front, FrontOptions, JobDirectory, Watcher};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let watcher = Watcher::start()?; // before there is a second thread
@@ -29,7 +29,7 @@
 //! let _session = connection.serve(Front::new(job.clone(), FrontOptions::default()))?;
 //!
 //! let mut command = Command::new("make");
-//! Entrance::new(&[(&connection, &place)], None, ChildState::current())?.on_exec(&mut command)?;
+//! NamespaceEntry::new(&[(&connection, &place)], None, ChildState::current())?.on_exec(&mut command)?;
 //! let status = command.status()?; // it sees the job; nobody else does
 //! if status.success() {
 //!     job.commit(&mut |_| {})?;
@@ -37,7 +37,6 @@
 //! # Ok(()) }
 //! ```
 
-mod asked;
 mod caller;
 mod connection;
 mod convert;
@@ -56,6 +55,7 @@ mod namespace;
 mod nodes;
 mod open_dirs;
 mod options;
+mod pending_reply;
 mod pool;
 mod prefetch;
 mod readahead;
@@ -73,7 +73,7 @@ pub use fuse::unmount;
 pub use job_directory::JobDirectory;
 pub use mount_error::MountError;
 pub use mount_table::{job_mounts, nested_mounts};
-pub use namespace::{ChildState, Entrance, Report};
+pub use namespace::{ChildState, NamespaceEntry, Report};
 pub use options::FrontOptions;
 pub use runtime::runtime_parents;
 pub use session::{Session, WrittenBack};

@@ -50,7 +50,7 @@ pub struct ChildState {
 }
 
 /// The way of a child into its namespace.
-pub struct Entrance {
+pub struct NamespaceEntry {
     attachments: Vec<Attachment>,
     working_directory: Option<CString>,
     id_maps: Option<IdMaps>,
@@ -75,7 +75,7 @@ enum Mounted {
 #[derive(Debug)]
 pub struct Report(OwnedFd);
 
-impl Entrance {
+impl NamespaceEntry {
     /// Prepares a namespace in which each connection lies over its place.
     ///
     /// `working_directory` is entered again inside, if it lies in one of the places.
@@ -266,7 +266,7 @@ mod tests {
             source: Mounted::Path(c"/nowhere/a".into()),
             target: c"/nowhere/b".into(),
         };
-        let entrance = Entrance {
+        let entry = NamespaceEntry {
             attachments: vec![missing],
             working_directory: None,
             id_maps: None,
@@ -275,7 +275,7 @@ mod tests {
             state,
         };
         let mut command = Command::new("true");
-        let report = entrance.on_exec(&mut command).expect("a pipe");
+        let report = entry.on_exec(&mut command).expect("a pipe");
         let error = command.spawn().expect_err("there is nothing to attach");
         let failure = report.failure(&error).expect("a step failed, not exec");
         let step = if rustix::process::geteuid().is_root() {

@@ -10,7 +10,7 @@ use elbow_file::{Errno, FileType};
 use elbow_job::{Fetch, Ino, OpError};
 use parking_lot::Mutex;
 
-use crate::directory_readahead::{Held, Numbered, Walks};
+use crate::directory_readahead::{HeldFiles, NumberedFile, Walks};
 use crate::dispatch::FrontCore;
 use crate::readahead::ReadAhead;
 
@@ -26,7 +26,7 @@ pub(crate) const SLOW: Duration = Duration::from_micros(300);
 pub(crate) struct Prefetch {
     ahead: ReadAhead,
     walks: Mutex<Walks>,
-    held: Mutex<Held>,
+    held: Mutex<HeldFiles>,
     /// The last file that was read for the first time had to be waited for.
     storage_is_slow: AtomicBool,
 }
@@ -78,7 +78,7 @@ impl FrontCore {
         }
     }
 
-    fn files_of(&self, dir: Ino) -> Option<Vec<Numbered>> {
+    fn files_of(&self, dir: Ino) -> Option<Vec<NumberedFile>> {
         let names = self.job.list(dir).ok().filter(|names| names.len() <= NAMES_MAX)?;
         let files = names.into_iter().filter(|name| name.kind == FileType::File);
         Some(files.map(|file| (file.ino, file.visible_ino)).collect())

@@ -181,7 +181,7 @@ impl Drop for Watcher {
 
 /// What there is to clear.
 #[derive(Default)]
-struct Duties {
+struct CleanupTasks {
     paths: Vec<(u8, PathBuf)>,
     namespace: Option<OwnedFd>,
     has_command: bool,
@@ -193,12 +193,12 @@ struct Duties {
 /// All that the watcher does.
 fn watch(socket: &OwnedFd) {
     detach(socket);
-    let mut duties = Duties::default();
-    duties.await_death(socket);
-    if duties.has_command {
-        duties.kill_all();
+    let mut cleanup = CleanupTasks::default();
+    cleanup.await_death(socket);
+    if cleanup.has_command {
+        cleanup.kill_all();
     }
-    duties.paths.iter().for_each(|(kind, path)| clear(*kind, path));
+    cleanup.paths.iter().for_each(|(kind, path)| clear(*kind, path));
 }
 
 /// Lets go of everything that is the owner's. What fails leaves a watcher that works, and holds more than it should.
@@ -227,7 +227,7 @@ fn close_others(keep: libc::c_long) {
 /// What a namespace is known by.
 type Identity = (u64, u64);
 
-impl Duties {
+impl CleanupTasks {
     /// Returns when the owner is dead, and knows all that it told.
     fn await_death(&mut self, socket: &OwnedFd) {
         let owner = rustix::process::getppid();
@@ -282,7 +282,7 @@ impl Duties {
             // Only what we hold open keeps its number until the next look.
             let mut known: HashMap<_, _> = wanted.into_iter().chain([(own, false)]).collect();
             let found: Vec<_> = processes()
-                .filter(|process| self.is_doomed(process, &mut known))
+                .filter(|process| self.will_be_killed(process, &mut known))
                 .collect();
             if found.is_empty() {
                 return;
@@ -292,7 +292,7 @@ impl Duties {
         }
     }
 
-    fn is_doomed(&self, process: &Process, known: &mut HashMap<Identity, bool>) -> bool {
+    fn will_be_killed(&self, process: &Process, known: &mut HashMap<Identity, bool>) -> bool {
         *known
             .entry(process.namespace)
             .or_insert_with(|| self.is_mounted_in(process.pid))
@@ -433,17 +433,17 @@ mod tests {
     #[test]
     fn a_mount_is_ours_by_its_device_and_its_directory() {
         let told = |kind, path: &str| (kind, PathBuf::from(path));
-        let duties = Duties {
+        let cleanup = CleanupTasks {
             paths: vec![told(HIDDEN, "/tmp/hidden")],
             devices: device_in(b"0:45\0/data/of alice").into_iter().collect(),
-            ..Duties::default()
+            ..CleanupTasks::default()
         };
         let table = |device: &str, point: &str, source: &str| {
             format!(
                 "80 22 0:20 / /proc rw - proc proc rw\n81 22 {device} / {point} rw shared:1 - fuse.elbow {source} rw,user_id=0\n"
             )
         };
-        let is_ours = |table: String| duties.has_ours(table.as_bytes());
+        let is_ours = |table: String| cleanup.has_ours(table.as_bytes());
         assert!(is_ours(table("0:45", "/data", r"/data/of\040alice")));
         assert!(!is_ours(table("0:45", "/data", "/data/of")));
         assert!(!is_ours(table("0:46", "/data", r"/data/of\040alice")));

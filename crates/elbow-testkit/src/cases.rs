@@ -76,7 +76,7 @@ fn count(usual: u64, soak: u64, is_soak: bool) -> u64 {
 /// If the test does; the seed is then on stderr.
 pub fn for_each_seed(usual: u64, test: impl Fn(&mut StdRng)) {
     for seed in seeds(usual) {
-        let _told = TellOnPanic(seed);
+        let _told = ReportOnPanic(seed);
         test(&mut StdRng::seed_from_u64(seed));
     }
 }
@@ -93,8 +93,8 @@ pub fn for_each_seed_at_once(usual: u64, at_once: usize, test: impl Fn(&mut StdR
                 loop {
                     let next = seeds.lock().next();
                     let Some(seed) = next else { break };
-                    let _told = TellOnPanic(seed);
-                    let _no_more = EndOnPanic(&seeds);
+                    let _told = ReportOnPanic(seed);
+                    let _no_more = StopOnPanic(&seeds);
                     test(&mut StdRng::seed_from_u64(seed));
                 }
             });
@@ -107,9 +107,9 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
-struct TellOnPanic(u64);
+struct ReportOnPanic(u64);
 
-impl Drop for TellOnPanic {
+impl Drop for ReportOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("replay with SEED={}", self.0);
@@ -118,9 +118,9 @@ impl Drop for TellOnPanic {
 }
 
 /// Leaves nothing to do for the others.
-struct EndOnPanic<'a>(&'a Mutex<Range<u64>>);
+struct StopOnPanic<'a>(&'a Mutex<Range<u64>>);
 
-impl Drop for EndOnPanic<'_> {
+impl Drop for StopOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             *self.0.lock() = 0..0;

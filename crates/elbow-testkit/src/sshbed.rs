@@ -18,7 +18,7 @@ use crate::delayproxy::DelayProxy;
 
 /// A running sshd behind a delay; dropping it ends both.
 #[derive(Debug)]
-pub struct SshBed {
+pub struct SshTestbed {
     dir: PathBuf,
     access: Access,
     server: Child,
@@ -45,7 +45,7 @@ const PROGRAMS: [(&str, &str); 4] = [
 /// How long the server and the mount may take to appear.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-impl SshBed {
+impl SshTestbed {
     /// What has to be installed before this can work, as a sentence; `None` when nothing.
     pub fn missing() -> Option<String> {
         let absent = |(program, _): &&(&str, &str)| find_program(program).is_none();
@@ -57,7 +57,7 @@ impl SshBed {
     /// Starts the server with its files in `dir`, which must exist and be empty, each direction late by `one_way`.
     ///
     /// # Errors
-    /// `NotFound` with [`SshBed::missing`]'s sentence, or what ssh-keygen and sshd say.
+    /// `NotFound` with [`SshTestbed::missing`]'s sentence, or what ssh-keygen and sshd say.
     pub fn start(dir: &Path, one_way: Duration) -> io::Result<Self> {
         if let Some(sentence) = Self::missing() {
             return Err(io::Error::new(io::ErrorKind::NotFound, sentence));
@@ -132,7 +132,7 @@ impl SshBed {
     }
 }
 
-impl Drop for SshBed {
+impl Drop for SshTestbed {
     fn drop(&mut self) {
         // It may have ended by itself; then there is nothing to do.
         let _ = self.server.kill();

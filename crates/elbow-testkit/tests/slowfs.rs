@@ -17,12 +17,12 @@ use elbow_testkit::slowfs::{Fault, Mounted, Op, SlowFs, SlowOptions};
 use elbow_testkit::tree::Tree;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-struct Bed {
+struct Testbed {
     dir: tempfile::TempDir,
     mounted: Mounted,
 }
 
-impl Bed {
+impl Testbed {
     fn new(options: &SlowOptions) -> Self {
         let dir = tempfile::tempdir().unwrap();
         for name in ["source", "mount", "native"] {
@@ -57,14 +57,14 @@ fn run(script: &str, dir: &Path) -> String {
 
 /// Runs a script on the mount and natively: it must say the same, and leave the same behind.
 fn same_as_native(script: &str) {
-    let bed = Bed::new(&SlowOptions::default());
-    assert_eq!(run(script, &bed.mount()), run(script, &bed.native()));
-    let expected = Tree::snapshot(&bed.native()).unwrap().without_times();
-    Tree::snapshot(&bed.source())
+    let testbed = Testbed::new(&SlowOptions::default());
+    assert_eq!(run(script, &testbed.mount()), run(script, &testbed.native()));
+    let expected = Tree::snapshot(&testbed.native()).unwrap().without_times();
+    Tree::snapshot(&testbed.source())
         .unwrap()
         .without_times()
         .assert_equals(&expected);
-    Tree::snapshot(&bed.mount())
+    Tree::snapshot(&testbed.mount())
         .unwrap()
         .without_times()
         .assert_equals(&expected);
@@ -104,8 +104,8 @@ fn data_holes_and_growth_are_as_natively() {
 
 #[test]
 fn an_unlinked_open_file_lives_on() {
-    let bed = Bed::new(&SlowOptions::default());
-    let path = bed.mount().join("f");
+    let testbed = Testbed::new(&SlowOptions::default());
+    let path = testbed.mount().join("f");
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -123,7 +123,7 @@ fn an_unlinked_open_file_lives_on() {
         (file.metadata().unwrap().nlink(), file.metadata().unwrap().len()),
         (0, 16)
     );
-    assert_eq!(fs::read_dir(bed.source()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(testbed.source()).unwrap().count(), 0);
 }
 
 /// The names in a directory.
@@ -134,11 +134,11 @@ fn names(dir: &Path) -> Vec<String> {
 
 #[test]
 fn a_removed_open_file_keeps_a_name_where_storage_is_like_that() {
-    let bed = Bed::new(&SlowOptions {
+    let testbed = Testbed::new(&SlowOptions {
         hide_open: true,
         ..SlowOptions::default()
     });
-    let dir = bed.mount().join("d");
+    let dir = testbed.mount().join("d");
     fs::create_dir(&dir).unwrap();
     let mut file = File::create(dir.join("f")).unwrap();
     fs::remove_file(dir.join("f")).unwrap();
@@ -147,7 +147,7 @@ fn a_removed_open_file_keeps_a_name_where_storage_is_like_that() {
     fs::write(dir.join("newer"), "newer").unwrap();
     fs::rename(dir.join("newer"), dir.join("new")).unwrap();
     file.write_all(b"still here").unwrap();
-    let hidden = names(&bed.source().join("d"));
+    let hidden = names(&testbed.source().join("d"));
     assert_eq!(
         hidden.iter().filter(|name| name.starts_with(".slowfs-hidden-")).count(),
         2,
@@ -157,7 +157,7 @@ fn a_removed_open_file_keeps_a_name_where_storage_is_like_that() {
     assert_eq!(fs::remove_dir(&dir).unwrap_err().raw_os_error(), Some(libc::ENOTEMPTY));
     drop((file, replaced));
     let started = Instant::now(); // A close does not wait for the release.
-    while !names(&bed.source().join("d")).is_empty() && started.elapsed() < Duration::from_secs(5) {
+    while !names(&testbed.source().join("d")).is_empty() && started.elapsed() < Duration::from_secs(5) {
         thread::sleep(Duration::from_millis(10));
     }
     fs::remove_dir(&dir).unwrap();
@@ -165,19 +165,19 @@ fn a_removed_open_file_keeps_a_name_where_storage_is_like_that() {
 
 #[test]
 fn inode_numbers_are_those_of_the_source() {
-    let bed = Bed::new(&SlowOptions::default());
-    fs::create_dir(bed.mount().join("d")).unwrap();
-    fs::write(bed.mount().join("d/f"), "x").unwrap();
+    let testbed = Testbed::new(&SlowOptions::default());
+    fs::create_dir(testbed.mount().join("d")).unwrap();
+    fs::write(testbed.mount().join("d/f"), "x").unwrap();
     for name in ["", "d", "d/f"] {
         let inode = |root: PathBuf| fs::metadata(root.join(name)).unwrap().ino();
-        assert_eq!(inode(bed.mount()), inode(bed.source()), "{name}");
+        assert_eq!(inode(testbed.mount()), inode(testbed.source()), "{name}");
     }
 }
 
 #[test]
 fn renames_take_flags() {
-    let bed = Bed::new(&SlowOptions::default());
-    let at = |name: &str| bed.mount().join(name);
+    let testbed = Testbed::new(&SlowOptions::default());
+    let at = |name: &str| testbed.mount().join(name);
     fs::write(at("a"), "A").unwrap();
     fs::write(at("b"), "B").unwrap();
     let refused = renameat_with(CWD, at("a"), CWD, at("b"), RenameFlags::NOREPLACE);
@@ -191,12 +191,12 @@ fn renames_take_flags() {
 
 #[test]
 fn holes_can_be_found_and_ranges_copied() {
-    let bed = Bed::new(&SlowOptions::default());
+    let testbed = Testbed::new(&SlowOptions::default());
     let file = File::options()
         .read(true)
         .write(true)
         .create_new(true)
-        .open(bed.mount().join("sparse"))
+        .open(testbed.mount().join("sparse"))
         .unwrap();
     file.write_all_at(&[7; 4096], 1 << 20).unwrap();
     file.sync_all().unwrap();
@@ -209,36 +209,37 @@ fn holes_can_be_found_and_ranges_copied() {
         .read(true)
         .write(true)
         .create_new(true)
-        .open(bed.mount().join("copy"))
+        .open(testbed.mount().join("copy"))
         .unwrap();
     let (mut from, mut to) = (1 << 20, 0);
     assert_eq!(
         rustix::fs::copy_file_range(&file, Some(&mut from), &copy, Some(&mut to), 4096),
         Ok(4096)
     );
-    assert_eq!(fs::read(bed.source().join("copy")).unwrap(), [7; 4096]);
-    assert_eq!(bed.mounted.counters().of(Op::CopyFileRange), 1);
+    assert_eq!(fs::read(testbed.source().join("copy")).unwrap(), [7; 4096]);
+    assert_eq!(testbed.mounted.counters().of(Op::CopyFileRange), 1);
 }
 
 #[test]
 fn a_large_directory_lists_complete_and_can_be_removed() {
-    let bed = Bed::new(&SlowOptions::default());
+    let testbed = Testbed::new(&SlowOptions::default());
     for number in 0..3000 {
         File::create(
-            bed.source()
+            testbed
+                .source()
                 .join(format!("a-rather-long-name-to-fill-buffers-{number}")),
         )
         .unwrap();
     }
-    assert_eq!(fs::read_dir(bed.mount()).unwrap().count(), 3000);
-    assert_eq!(run("rm -r *", &bed.mount()), "exit Some(0)");
-    assert_eq!(fs::read_dir(bed.source()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(testbed.mount()).unwrap().count(), 3000);
+    assert_eq!(run("rm -r *", &testbed.mount()), "exit Some(0)");
+    assert_eq!(fs::read_dir(testbed.source()).unwrap().count(), 0);
 }
 
 #[test]
 fn every_operation_takes_its_time_and_no_more_are_served_than_allowed() {
     let latency = Duration::from_millis(20);
-    let bed = Bed::new(&SlowOptions {
+    let testbed = Testbed::new(&SlowOptions {
         latency,
         concurrent: 4,
         ..SlowOptions::default()
@@ -246,11 +247,11 @@ fn every_operation_takes_its_time_and_no_more_are_served_than_allowed() {
     let started = Instant::now();
     thread::scope(|scope| {
         for number in 0..16 {
-            let path = bed.mount().join(number.to_string());
+            let path = testbed.mount().join(number.to_string());
             scope.spawn(move || fs::create_dir(path).unwrap());
         }
     });
-    let counters = bed.mounted.counters();
+    let counters = testbed.mounted.counters();
     // A lookup and a mkdir each (a directory takes one at a time, so only the lookups overlap).
     assert_eq!((counters.of(Op::Lookup), counters.of(Op::Mkdir)), (16, 16));
     assert_eq!(counters.in_service_max, 4);
@@ -264,11 +265,11 @@ fn every_operation_takes_its_time_and_no_more_are_served_than_allowed() {
 
 #[test]
 fn operations_on_different_files_overlap() {
-    let bed = Bed::new(&SlowOptions::default());
+    let testbed = Testbed::new(&SlowOptions::default());
     let files: Vec<File> = (0..32)
-        .map(|n| File::create(bed.mount().join(n.to_string())).unwrap())
+        .map(|n| File::create(testbed.mount().join(n.to_string())).unwrap())
         .collect();
-    bed.mounted.set_latency(Duration::from_millis(100));
+    testbed.mounted.set_latency(Duration::from_millis(100));
     let started = Instant::now();
     thread::scope(|scope| {
         for file in &files {
@@ -281,78 +282,78 @@ fn operations_on_different_files_overlap() {
         "{took:?}, one by one 3.2 s"
     );
     assert!(
-        bed.mounted.counters().in_service_max >= 16,
+        testbed.mounted.counters().in_service_max >= 16,
         "{:?}",
-        bed.mounted.counters()
+        testbed.mounted.counters()
     );
 }
 
 #[test]
 fn bandwidth_is_shared_by_all_transfers() {
-    let bed = Bed::new(&SlowOptions {
+    let testbed = Testbed::new(&SlowOptions {
         bandwidth: Some(4_000_000),
         ..SlowOptions::default()
     });
     let started = Instant::now();
-    fs::write(bed.mount().join("f"), vec![1; 1_000_000]).unwrap();
+    fs::write(testbed.mount().join("f"), vec![1; 1_000_000]).unwrap();
     let took = started.elapsed();
     assert!(took >= Duration::from_millis(250), "{took:?}");
-    assert_eq!(bed.mounted.counters().bytes_written, 1_000_000);
+    assert_eq!(testbed.mounted.counters().bytes_written, 1_000_000);
 }
 
 #[test]
 fn faults_fire_as_planned_and_leave_the_source_alone() {
     let faults = ["write:EIO:after=1:name=f*", "mkdir:ENOSPC:count=1"].map(|text| text.parse().unwrap());
-    let bed = Bed::new(&SlowOptions {
+    let testbed = Testbed::new(&SlowOptions {
         faults: faults.to_vec(),
         ..SlowOptions::default()
     });
     let errno = |result: std::io::Result<()>| result.unwrap_err().raw_os_error();
-    fs::write(bed.mount().join("f1"), "first").unwrap();
-    assert_eq!(errno(fs::write(bed.mount().join("f2"), "second")), Some(libc::EIO));
-    fs::write(bed.mount().join("other"), "third").unwrap();
-    assert_eq!(errno(fs::create_dir(bed.mount().join("d"))), Some(libc::ENOSPC));
-    fs::create_dir(bed.mount().join("d")).unwrap();
-    assert_eq!(bed.mounted.faults_fired(), 2);
-    assert_eq!(fs::read(bed.source().join("f2")).unwrap(), b"");
-    bed.mounted.set_faults(vec![Fault::new(Op::Rename, libc::EROFS)]);
+    fs::write(testbed.mount().join("f1"), "first").unwrap();
+    assert_eq!(errno(fs::write(testbed.mount().join("f2"), "second")), Some(libc::EIO));
+    fs::write(testbed.mount().join("other"), "third").unwrap();
+    assert_eq!(errno(fs::create_dir(testbed.mount().join("d"))), Some(libc::ENOSPC));
+    fs::create_dir(testbed.mount().join("d")).unwrap();
+    assert_eq!(testbed.mounted.faults_fired(), 2);
+    assert_eq!(fs::read(testbed.source().join("f2")).unwrap(), b"");
+    testbed.mounted.set_faults(vec![Fault::new(Op::Rename, libc::EROFS)]);
     assert_eq!(
-        errno(fs::rename(bed.mount().join("f1"), bed.mount().join("g"))),
+        errno(fs::rename(testbed.mount().join("f1"), testbed.mount().join("g"))),
         Some(libc::EROFS)
     );
-    assert!(bed.source().join("f1").exists());
-    assert_eq!(bed.mounted.faults_fired(), 1);
+    assert!(testbed.source().join("f1").exists());
+    assert_eq!(testbed.mounted.faults_fired(), 1);
 }
 
 #[test]
 fn paused_storage_answers_nobody_until_it_resumes() {
-    let bed = Bed::new(&SlowOptions::default());
+    let testbed = Testbed::new(&SlowOptions::default());
     let done = AtomicBool::new(false);
-    bed.mounted.pause();
+    testbed.mounted.pause();
     thread::scope(|scope| {
         scope.spawn(|| {
-            fs::create_dir(bed.mount().join("d")).unwrap();
+            fs::create_dir(testbed.mount().join("d")).unwrap();
             done.store(true, Ordering::SeqCst);
         });
         thread::sleep(Duration::from_millis(200));
         assert!(!done.load(Ordering::SeqCst));
-        assert!(!bed.source().join("d").exists());
-        bed.mounted.resume();
+        assert!(!testbed.source().join("d").exists());
+        testbed.mounted.resume();
     });
-    assert!(bed.source().join("d").exists());
+    assert!(testbed.source().join("d").exists());
 }
 
 #[test]
 fn counters_can_be_read_through_the_mount_and_the_question_is_not_counted() {
-    let bed = Bed::new(&SlowOptions::default());
-    fs::write(bed.mount().join("f"), "x").unwrap();
+    let testbed = Testbed::new(&SlowOptions::default());
+    fs::write(testbed.mount().join("f"), "x").unwrap();
     let mut value = vec![0; 16 * 1024];
-    let length = rustix::fs::getxattr(bed.mount(), OsStr::new("user.slowfs.stats"), &mut value[..]).unwrap();
+    let length = rustix::fs::getxattr(testbed.mount(), OsStr::new("user.slowfs.stats"), &mut value[..]).unwrap();
     let stats: serde_json::Value = serde_json::from_slice(&value[..length]).unwrap();
     assert_eq!(stats["operations"]["create"], 1);
-    assert_eq!(bed.mounted.counters().of(Op::Getxattr), 0);
-    bed.mounted.reset_counters();
-    assert_eq!(bed.mounted.counters().total, 0);
+    assert_eq!(testbed.mounted.counters().of(Op::Getxattr), 0);
+    testbed.mounted.reset_counters();
+    assert_eq!(testbed.mounted.counters().total, 0);
 }
 
 /// Something a test needs cannot be had here: said aloud, and a failure where nothing may be skipped.
@@ -370,27 +371,27 @@ fn what_a_user_creates_is_the_users() {
     if !rustix::process::geteuid().is_root() {
         return unavailable("root, to become another user");
     }
-    let bed = Bed::new(&SlowOptions {
+    let testbed = Testbed::new(&SlowOptions {
         allow_other: true,
         ..SlowOptions::default()
     });
     let script = "chmod 755 ..; chmod 2777 .; setpriv --reuid 4321 --regid 4322 --groups 4323 bash -c '
         mkdir d; echo x > f; ln -s f s; mkfifo p; chmod 6755 f; echo more >> f; chgrp 4323 f; chmod u-w f; echo no >> f'
         chmod 0700 d; setpriv --reuid 999 --regid 999 --clear-groups ls d; stat -c '%n %u %g %a' d f s p";
-    assert_eq!(run(script, &bed.mount()), run(script, &bed.native()));
-    let expected = Tree::snapshot(&bed.native()).unwrap().without_times();
-    Tree::snapshot(&bed.source())
+    assert_eq!(run(script, &testbed.mount()), run(script, &testbed.native()));
+    let expected = Tree::snapshot(&testbed.native()).unwrap().without_times();
+    Tree::snapshot(&testbed.source())
         .unwrap()
         .without_times()
         .assert_equals(&expected);
-    assert_eq!(fs::metadata(bed.source().join("f")).unwrap().uid(), 4321);
+    assert_eq!(fs::metadata(testbed.source().join("f")).unwrap().uid(), 4321);
 }
 
 #[test]
 fn unmounting_ends_it_and_so_does_somebody_else() {
-    let bed = Bed::new(&SlowOptions::default());
-    fs::write(bed.mount().join("f"), "x").unwrap();
-    let Bed { dir, mounted } = bed;
+    let testbed = Testbed::new(&SlowOptions::default());
+    fs::write(testbed.mount().join("f"), "x").unwrap();
+    let Testbed { dir, mounted } = testbed;
     mounted.unmount().unwrap();
     assert!(!dir.path().join("mount/f").exists());
     let again = SlowFs::mount(

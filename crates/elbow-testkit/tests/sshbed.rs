@@ -6,11 +6,11 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use elbow_testkit::sshbed::SshBed;
+use elbow_testkit::sshbed::SshTestbed;
 
 #[test]
 fn what_is_written_through_sshfs_is_on_the_server_and_takes_its_time() {
-    if let Some(sentence) = SshBed::missing() {
+    if let Some(sentence) = SshTestbed::missing() {
         return eprintln!("skipped: {sentence}");
     }
     let dir = tempfile::tempdir().unwrap();
@@ -18,8 +18,8 @@ fn what_is_written_through_sshfs_is_on_the_server_and_takes_its_time() {
     for path in [&keys, &source, &mount] {
         fs::create_dir(path).unwrap();
     }
-    let bed = SshBed::start(&keys, Duration::from_millis(20)).unwrap();
-    let mounted = bed.mount(&source, &mount).unwrap();
+    let testbed = SshTestbed::start(&keys, Duration::from_millis(20)).unwrap();
+    let mounted = testbed.mount(&source, &mount).unwrap();
     let started = Instant::now();
     fs::write(mounted.path().join("file"), "content").unwrap();
     assert!(
@@ -28,7 +28,7 @@ fn what_is_written_through_sshfs_is_on_the_server_and_takes_its_time() {
         started.elapsed()
     );
     assert_eq!(fs::read_to_string(source.join("file")).unwrap(), "content");
-    let access = bed.access();
+    let access = testbed.access();
     let said = Command::new("ssh")
         .args(&access.options)
         .arg(&access.host)

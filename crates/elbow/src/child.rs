@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::Sender;
 
-use elbow_mount::{ChildState, Connection, Entrance, JobDirectory, MountError, Watcher};
+use elbow_mount::{ChildState, Connection, JobDirectory, MountError, NamespaceEntry, Watcher};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -51,7 +51,7 @@ pub(crate) fn start(
 
 fn spawn(words: &[OsString], mounts: &[(&Connection, &JobDirectory)], state: ChildState) -> Result<Child, NotStarted> {
     let working_directory = std::env::current_dir().ok();
-    let entrance = Entrance::new(mounts, working_directory.as_deref(), state).map_err(NotStarted::Other)?;
+    let entry = NamespaceEntry::new(mounts, working_directory.as_deref(), state).map_err(NotStarted::Other)?;
     let (program, arguments) = words
         .split_first()
         .ok_or_else(|| NotStarted::Other(io::ErrorKind::InvalidInput.into()))?;
@@ -60,7 +60,7 @@ fn spawn(words: &[OsString], mounts: &[(&Connection, &JobDirectory)], state: Chi
     if mounts.iter().any(|(_, place)| is_in_a_repository(place.path())) && std::env::var_os(GIT_GOES_ON).is_none() {
         command.env(GIT_GOES_ON, "1");
     }
-    let report = entrance.on_exec(&mut command).map_err(NotStarted::Other)?;
+    let report = entry.on_exec(&mut command).map_err(NotStarted::Other)?;
     die_with_us(&mut command);
     command.spawn().map_err(|error| match report.failure(&error) {
         Some(failure) => NotStarted::Namespace(failure),

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use elbow_file::{Handle, RealStorage, Storage};
-use elbow_job::{Abandoned, Cause, Job, JobError, Kept, Left, Options, Outcome, RecoverAction, Recovered, SavedJob};
+use elbow_job::{
+    Abandoned, Cause, Job, JobError, Kept, Options, Outcome, RecoverAction, Recovered, SavedJob, UnfinishedJob,
+};
 use elbow_mount::{ChildState, JobDirectory, MountError};
 use rustix::process::{Resource, Rlimit};
 
@@ -194,10 +196,10 @@ impl Site {
     }
 
     /// Removes what dead jobs left below the directory in directories that were moved meanwhile.
-    pub(crate) fn recover_strays(&self, force: bool) -> anyhow::Result<Vec<Recovered>> {
+    pub(crate) fn recover_orphans(&self, force: bool) -> anyhow::Result<Vec<Recovered>> {
         let above = self.path().ancestors().skip(1);
         let above: Vec<_> = above.filter_map(|dir| RealStorage::open_root(dir).ok()).collect();
-        elbow_job::recover_strays(&self.storage, &self.root, &above, force)
+        elbow_job::recover_orphans(&self.storage, &self.root, &above, force)
             .map_err(|error| located(error, self.path()))
             .with_context(|| format!("{}: cannot search for what dead jobs left", self.path().display()))
     }
@@ -266,7 +268,7 @@ impl Site {
     }
 
     /// Looks at all that jobs have left in the directory.
-    pub(crate) fn show(&self) -> anyhow::Result<Vec<Left>> {
+    pub(crate) fn show(&self) -> anyhow::Result<Vec<UnfinishedJob>> {
         let found = elbow_job::show(&self.storage, &self.root).map_err(|error| located(error, self.path()));
         found.with_context(|| format!("{}: cannot look for jobs", self.path().display()))
     }

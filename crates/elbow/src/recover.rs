@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::process::ExitCode;
 
-use elbow_job::{Abandoned, JobState, Left, RecoverAction, Recovered, SavedJob};
+use elbow_job::{Abandoned, JobState, RecoverAction, Recovered, SavedJob, UnfinishedJob};
 use serde::Serialize;
 
 use crate::cli::RecoverArgs;
@@ -73,7 +73,7 @@ fn end_jobs(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
         site.recover(args.force)?
     };
     if args.search {
-        found.extend(site.recover_strays(args.force)?);
+        found.extend(site.recover_orphans(args.force)?);
     }
     say(args, &site, &found)?;
     let is_named = !args.retry.is_empty();
@@ -176,8 +176,8 @@ struct Shown {
     saved_size_bytes: u64,
 }
 
-impl From<&Left> for Shown {
-    fn from(left: &Left) -> Self {
+impl From<&UnfinishedJob> for Shown {
+    fn from(left: &UnfinishedJob) -> Self {
         Self {
             job: left.job.clone(),
             state: left.state,

@@ -35,7 +35,7 @@ const STAY: [Stays; 4] = [
     ),
     (
         "elbow-python",
-        &["hold", "own", "pending"],
+        &["hold", "pending", "process_local"],
         "a hold that waits is pending, and is its owner's at work",
     ),
 ];

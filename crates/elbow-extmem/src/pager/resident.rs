@@ -40,7 +40,7 @@ pub(super) struct ResidentSet {
 
 /// Why a fault could not be served: the thread that waits would wait for ever.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Fatal {
+pub(super) enum ServeError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("userfaultfd: {0}")]
@@ -77,7 +77,7 @@ impl ResidentSet {
     }
 
     /// Does what a thread waits for.
-    pub(super) fn serve(&mut self, fault: Fault, faults: &Faults, region: &Region) -> Result<(), Fatal> {
+    pub(super) fn serve(&mut self, fault: Fault, faults: &Faults, region: &Region) -> Result<(), ServeError> {
         let index = (fault.address - region.address) / CHUNK_BYTES;
         let address = region.address + index * CHUNK_BYTES;
         let chunk = &mut self.chunks[index];
@@ -93,7 +93,7 @@ impl ResidentSet {
         Ok(())
     }
 
-    fn load(&mut self, index: usize, writes: bool, faults: &Faults, region: &Region) -> Result<(), Fatal> {
+    fn load(&mut self, index: usize, writes: bool, faults: &Faults, region: &Region) -> Result<(), ServeError> {
         self.stats.faults += 1;
         // More than one has to leave where some could not before.
         while self.queue.len() >= self.most && self.evict(faults, region)? {}
@@ -119,7 +119,7 @@ impl ResidentSet {
     }
 
     /// Makes the oldest chunk leave; whether it could.
-    fn evict(&mut self, faults: &Faults, region: &Region) -> Result<bool, Fatal> {
+    fn evict(&mut self, faults: &Faults, region: &Region) -> Result<bool, ServeError> {
         let Some(index) = self.queue.pop_front() else {
             return Ok(false);
         };
@@ -164,7 +164,7 @@ impl ResidentSet {
     }
 
     /// Forgets chunks: they are zeros again.
-    pub(super) fn discard(&mut self, chunks: std::ops::Range<usize>, region: &Region) -> Result<(), Fatal> {
+    pub(super) fn discard(&mut self, chunks: std::ops::Range<usize>, region: &Region) -> Result<(), ServeError> {
         let address = region.address + chunks.start * CHUNK_BYTES;
         region.empty(address, chunks.len() * CHUNK_BYTES)?;
         self.queue.retain(|index| !chunks.contains(index));

@@ -29,18 +29,18 @@ trait Entry: RadixKey + Copy + Send + Sync {
 
 /// For keys of up to four bytes.
 #[derive(Clone, Copy)]
-struct Short {
+struct ShortEntry {
     prefix: u32,
     index: u32,
 }
 
 #[derive(Clone, Copy)]
-struct Long {
+struct LongEntry {
     prefix: u64,
     index: u32,
 }
 
-impl RadixKey for Short {
+impl RadixKey for ShortEntry {
     const LEVELS: usize = 4;
 
     fn get_level(&self, level: usize) -> u8 {
@@ -48,7 +48,7 @@ impl RadixKey for Short {
     }
 }
 
-impl RadixKey for Long {
+impl RadixKey for LongEntry {
     const LEVELS: usize = 8;
 
     fn get_level(&self, level: usize) -> u8 {
@@ -56,7 +56,7 @@ impl RadixKey for Long {
     }
 }
 
-impl Entry for Short {
+impl Entry for ShortEntry {
     fn new(prefix: u64, index: u32) -> Self {
         let prefix = (prefix >> 32) as u32;
         Self { prefix, index }
@@ -71,7 +71,7 @@ impl Entry for Short {
     }
 }
 
-impl Entry for Long {
+impl Entry for LongEntry {
     fn new(prefix: u64, index: u32) -> Self {
         Self { prefix, index }
     }
@@ -99,9 +99,9 @@ impl<'a> RunSorter<'a> {
     /// Bytes of working space per record: the entry, and twice as much again while the radix sort moves entries.
     pub(super) fn bytes_per_record(format: &RecordFormat) -> usize {
         3 * if format.key_bytes() <= 4 {
-            size_of::<Short>()
+            size_of::<ShortEntry>()
         } else {
-            size_of::<Long>()
+            size_of::<LongEntry>()
         }
     }
 
@@ -126,9 +126,9 @@ impl<'a> RunSorter<'a> {
 
     fn sort_bucket(&self, from: &[u8], to: &mut [u8]) {
         if self.format.key_bytes() <= 4 {
-            gather::<Short>(self.format, self.stable, from, to);
+            gather::<ShortEntry>(self.format, self.stable, from, to);
         } else {
-            gather::<Long>(self.format, self.stable, from, to);
+            gather::<LongEntry>(self.format, self.stable, from, to);
         }
     }
 }

@@ -68,13 +68,13 @@ pub struct RecordFormat {
     keys: Vec<Key>,
     /// Bytes of all keys together.
     key_bytes: usize,
-    quick: Option<Quick>,
+    prefix_load: Option<PrefixLoad>,
 }
 
 /// The prefix of a record by one load: where the first key alone makes it, is no floating-point number, and is followed by
 /// enough bytes of the record. A merge asks for the prefix of every record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Quick {
+struct PrefixLoad {
     offset: usize,
     is_little: bool,
     /// Bits of the eight loaded bytes that are not the key's.
@@ -83,7 +83,7 @@ struct Quick {
     flip: u64,
 }
 
-impl Quick {
+impl PrefixLoad {
     fn new(bytes: usize, keys: &[Key]) -> Option<Self> {
         let first = keys[0];
         let spare_bits = 64 - 8 * first.width.min(8) as u32;
@@ -136,12 +136,12 @@ impl RecordFormat {
             });
         }
         let key_bytes = keys.iter().map(|key| key.width).sum();
-        let quick = Quick::new(bytes, &keys);
+        let prefix_load = PrefixLoad::new(bytes, &keys);
         Ok(Self {
             bytes,
             keys,
             key_bytes,
-            quick,
+            prefix_load,
         })
     }
 
@@ -182,8 +182,8 @@ impl RecordFormat {
     #[must_use]
     #[inline]
     pub fn prefix(&self, record: &[u8]) -> u64 {
-        match &self.quick {
-            Some(quick) => quick.prefix(record),
+        match &self.prefix_load {
+            Some(prefix_load) => prefix_load.prefix(record),
             None => self.prefix_of_keys(record),
         }
     }
@@ -413,7 +413,7 @@ mod tests {
             "1:u8", "1:i8", "2:u16le", "2:i16be", "4:u32le", "4:i32le", "4:u32be", "8:i64le", "8:u64be", "5:bytes",
             "10:bytes",
         ];
-        let mut quick = 0;
+        let mut prefix_load = 0;
         for (kind, end) in kinds.iter().flat_map(|kind| [(kind, ""), (kind, ":desc")]) {
             for offset in [0, 3, 12, 14] {
                 let format = format(24, &[&format!("{offset}:{kind}{end}")]);
@@ -422,10 +422,10 @@ mod tests {
                     format.prefix_of_keys(&record),
                     "{kind}{end} at {offset}"
                 );
-                quick += usize::from(format.quick.is_some());
+                prefix_load += usize::from(format.prefix_load.is_some());
             }
         }
-        assert!(quick > 80, "{quick} of 88 by one load");
+        assert!(prefix_load > 80, "{prefix_load} of 88 by one load");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use elbow_ranges::RangeSet;
 use super::bitmap::{Map, Page};
 use super::blocks::Release;
 use super::error::Result;
-use super::upkeep::Upkeep;
+use super::release_state::ReleaseState;
 use super::{BlockStore, StoreError, emptied};
 
 /// So many bytes of freed blocks are released without a sync.
@@ -25,10 +25,10 @@ impl BlockStore {
     /// # Errors
     /// Those of the storage. What is not durable then is so after a later sync that succeeds.
     pub fn sync(&self) -> Result<()> {
-        let mut upkeep = self.upkeep.lock();
-        self.release(&mut upkeep)?;
+        let mut release_state = self.release_state.lock();
+        self.release(&mut release_state)?;
         if self.layout.has_bitmap {
-            return self.store_map(&mut upkeep);
+            return self.store_map(&mut release_state);
         }
         self.storage
             .sync(&self.file)
@@ -55,23 +55,23 @@ impl BlockStore {
 
     /// Releases blocks if enough of them wait still; what fails fails again at the next sync, and is reported there.
     pub(super) fn release_some(&self) {
-        let mut upkeep = self.upkeep.lock();
+        let mut release_state = self.release_state.lock();
         if self.lock_blocks().has_stale(self.stale_max()) {
-            let _ = self.release(&mut upkeep);
+            let _ = self.release(&mut release_state);
         }
     }
 
     /// Punches all that is stale and cuts off the free tail.
-    fn release(&self, upkeep: &mut Upkeep) -> Result<()> {
+    fn release(&self, release_state: &mut ReleaseState) -> Result<()> {
         let release = self.lock_blocks().begin_release();
-        let (failed, result) = self.carry_out(&release, upkeep);
+        let (failed, result) = self.carry_out(&release, release_state);
         self.lock_blocks().end_release(&failed);
         self.released.notify_all();
         result
     }
 
     /// Frees in the file what is to be released; what could not be, and why.
-    fn carry_out(&self, release: &Release, upkeep: &mut Upkeep) -> (RangeSet, Result<()>) {
+    fn carry_out(&self, release: &Release, release_state: &mut ReleaseState) -> (RangeSet, Result<()>) {
         let (mut failed, mut result) = (RangeSet::new(), Ok(()));
         let mut note = |start, end, outcome: Result<()>| {
             if let Err(error) = outcome {
@@ -80,11 +80,15 @@ impl BlockStore {
             }
         };
         if let Some(end) = release.end {
-            upkeep.versions.cut(end);
+            release_state.versions.cut(end);
             note(end, end + 1, self.cut(end));
         }
         for range in &release.ranges {
-            note(range.start, range.end, self.punch(range.start, range.end, upkeep));
+            note(
+                range.start,
+                range.end,
+                self.punch(range.start, range.end, release_state),
+            );
         }
         (failed, result)
     }
@@ -97,16 +101,16 @@ impl BlockStore {
         cut.map_err(|errno| StoreError::io(&self.name, "cut off freed blocks", errno))
     }
 
-    fn punch(&self, mut start: u64, end: u64, upkeep: &mut Upkeep) -> Result<()> {
-        while start < end && !upkeep.cannot_punch {
+    fn punch(&self, mut start: u64, end: u64, release_state: &mut ReleaseState) -> Result<()> {
+        while start < end && !release_state.cannot_punch {
             let run_end = end.min(start + self.layout.contiguous_from(start));
-            self.punch_run(start, run_end, upkeep)?;
+            self.punch_run(start, run_end, release_state)?;
             start = run_end;
         }
         Ok(())
     }
 
-    fn punch_run(&self, start: u64, end: u64, upkeep: &mut Upkeep) -> Result<()> {
+    fn punch_run(&self, start: u64, end: u64, release_state: &mut ReleaseState) -> Result<()> {
         let length = (end - start) * self.layout.unit;
         let punch = || self.storage.punch(&self.file, self.layout.offset_of(start), length);
         let result = match punch() {
@@ -116,14 +120,14 @@ impl BlockStore {
         match result {
             // With a bitmap the holes are a gift.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) if self.layout.has_bitmap => {
-                upkeep.cannot_punch = true;
+                release_state.cannot_punch = true;
                 Ok(())
             }
             result => result.map_err(|errno| StoreError::io(&self.name, "free blocks", errno)),
         }
     }
 
-    fn store_map(&self, upkeep: &mut Upkeep) -> Result<()> {
+    fn store_map(&self, release_state: &mut ReleaseState) -> Result<()> {
         let pages: Vec<Page> = {
             let mut blocks = self.lock_blocks();
             let numbers = blocks.take_changed_pages();
@@ -137,7 +141,7 @@ impl BlockStore {
             name: &self.name,
             layout: &self.layout,
         };
-        let result = map.store(&mut upkeep.versions, &pages);
+        let result = map.store(&mut release_state.versions, &pages);
         if result.is_err() {
             let numbers: Vec<u64> = pages.iter().map(|page| page.number).collect();
             self.lock_blocks().mark_changed(&numbers);

@@ -17,7 +17,7 @@ use elbow_file::DIRECT_ALIGNMENT;
 use super::buffer::{Buffer, buffer};
 use super::error::Result;
 use super::input::read_some;
-use super::run::Consumed;
+use super::run::ConsumedRun;
 use crate::sort::Meter;
 
 /// Blocks of a run: one is merged, the other read.
@@ -74,7 +74,7 @@ impl<R: Read> Read for Metered<R> {
 
 /// A wish to read a part of a run.
 pub(super) struct Request {
-    run: Arc<Consumed>,
+    run: Arc<ConsumedRun>,
     /// From the page on in which `start` lies.
     start: u64,
     end: u64,
@@ -84,7 +84,7 @@ pub(super) struct Request {
 
 /// A run that is read ahead.
 pub(super) struct RunBlocks {
-    run: Arc<Consumed>,
+    run: Arc<ConsumedRun>,
     requests: Sender<Request>,
     reply: Sender<io::Result<Block>>,
     filled: Receiver<io::Result<Block>>,
@@ -95,7 +95,7 @@ pub(super) struct RunBlocks {
 
 impl RunBlocks {
     /// Asks for the first block.
-    pub(super) fn new(run: Consumed, requests: Sender<Request>, block_bytes: usize) -> Result<Self> {
+    pub(super) fn new(run: ConsumedRun, requests: Sender<Request>, block_bytes: usize) -> Result<Self> {
         let (reply, filled) = channel();
         let mut blocks = Self {
             at: run.range().start,

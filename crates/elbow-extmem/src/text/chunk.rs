@@ -44,7 +44,7 @@ pub(super) struct Chunk {
 }
 
 /// How far the text has become lines.
-struct Taken {
+struct LineScan {
     /// After the last line.
     end: usize,
     /// There are more lines, and no room for their entries.
@@ -145,13 +145,13 @@ impl Chunk {
     }
 
     /// Makes entries for the lines from `start` on that end in `looked_at..end`, while there is room.
-    fn take_in(&mut self, start: usize, looked_at: usize, end: usize, order: &TextOrder) -> Taken {
+    fn take_in(&mut self, start: usize, looked_at: usize, end: usize, order: &TextOrder) -> LineScan {
         let lowest = end.div_ceil(WORD_BYTES);
         let mut next = self.entries.start - lowest;
         let terminator = self.terminator;
         let (text, entries) = self.words_mut().split_at_mut(lowest);
         let text: &[u8] = bytemuck::cast_slice(text);
-        let mut taken = Taken {
+        let mut taken = LineScan {
             end: start,
             is_full: false,
         };

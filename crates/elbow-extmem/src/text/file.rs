@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use elbow_file::{Handle, Storage, check_written};
 
-use super::room::Room;
+use super::temp_space::TempSpace;
 use crate::uncached::Uncached;
 
 /// How a file is read and written.
@@ -63,12 +63,12 @@ impl PlacedFile {
 /// Writes the result to a file, from a place on.
 pub(super) struct FileWriter {
     file: Arc<PlacedFile>,
-    room: Arc<Room>,
+    room: Arc<TempSpace>,
     at: u64,
 }
 
 impl FileWriter {
-    pub(super) fn new(file: PlacedFile, room: Arc<Room>) -> Self {
+    pub(super) fn new(file: PlacedFile, room: Arc<TempSpace>) -> Self {
         Self {
             file: Arc::new(file),
             room,

@@ -45,7 +45,7 @@ pub(super) fn cut(runs: Vec<Run>, lanes: usize, terminator: u8, order: &TextOrde
     splitters.dedup();
     let mut cut_up: Vec<Vec<Run>> = (0..=splitters.len()).map(|_| Vec::new()).collect();
     for run in runs {
-        let mut look = Look::new(&run, terminator)?;
+        let mut look = LineProbe::new(&run, terminator)?;
         let cuts = splitters.iter().map(|splitter| look.first_not_before(splitter, order));
         let cuts = cuts.collect::<io::Result<Vec<u64>>>().map_err(run.failed("read"))?;
         drop(look);
@@ -61,7 +61,7 @@ fn splitters(runs: &[Run], lanes: usize, terminator: u8, order: &TextOrder) -> R
     let mut candidates: Vec<(Vec<u8>, u64)> = Vec::new();
     let places = CANDIDATES_PER_CUT * (lanes as u64 - 1);
     for run in runs {
-        let mut look = Look::new(run, terminator)?;
+        let mut look = LineProbe::new(run, terminator)?;
         for place in 1..=places {
             let at = run.range().start + run.bytes() * place / (places + 1);
             let found = look.line_from(at, run.range().end).map_err(run.failed("read"))?;
@@ -85,7 +85,7 @@ fn splitters(runs: &[Run], lanes: usize, terminator: u8, order: &TextOrder) -> R
 }
 
 /// Looks at lines anywhere in a run.
-struct Look<'a> {
+struct LineProbe<'a> {
     run: &'a Run,
     terminator: u8,
     buffer: Buffer,
@@ -94,7 +94,7 @@ struct Look<'a> {
     filled: usize,
 }
 
-impl<'a> Look<'a> {
+impl<'a> LineProbe<'a> {
     fn new(run: &'a Run, terminator: u8) -> Result<Self> {
         Ok(Self {
             run,
@@ -185,7 +185,7 @@ mod tests {
 
     use elbow_file::RealStorage;
 
-    use super::super::run::{AtOnce, RunReader, Spill};
+    use super::super::run::{MergeGroup, RunReader, Spill};
     use super::*;
     use crate::text::{KeySpec, OrderOptions};
 
@@ -206,7 +206,7 @@ mod tests {
         let runs = texts.iter().map(write).collect();
         let read = |slice: Run| {
             let mut text = Vec::new();
-            RunReader::new(slice.consume(AtOnce { runs: 1, bytes: 0 }))
+            RunReader::new(slice.consume(MergeGroup { runs: 1, bytes: 0 }))
                 .read_to_end(&mut text)
                 .expect("what was written");
             text

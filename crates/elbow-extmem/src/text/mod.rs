@@ -35,9 +35,9 @@ mod output;
 mod passes;
 mod plan;
 mod prefix;
-mod room;
 mod run;
 mod sink;
+mod temp_space;
 mod text_sort;
 mod version;
 

@@ -25,7 +25,7 @@ use super::lanes::cut;
 use super::lines::Lines;
 use super::merge::{MergeSource, Stream, merge};
 use super::plan::smallest_neighbours;
-use super::run::{AtOnce, Run, RunReader, RunWriter, Spill};
+use super::run::{MergeGroup, Run, RunReader, RunWriter, Spill};
 use super::sink::Sink;
 use super::text_sort::TextSort;
 
@@ -46,13 +46,13 @@ impl Piece {
 }
 
 /// A stream that several lanes write to, each from another place on.
-pub(super) trait Places: Write + Send + Sized + 'static {
+pub(super) trait SplitWriter: Write + Send + Sized + 'static {
     /// One that is so many bytes ahead.
     fn ahead(&self, bytes: u64) -> Self;
     fn at(&self) -> u64;
 }
 
-impl Places for FileWriter {
+impl SplitWriter for FileWriter {
     fn ahead(&self, bytes: u64) -> Self {
         FileWriter::ahead(self, bytes)
     }
@@ -61,7 +61,7 @@ impl Places for FileWriter {
     }
 }
 
-impl Places for RunWriter {
+impl SplitWriter for RunWriter {
     fn ahead(&self, bytes: u64) -> Self {
         RunWriter::ahead(self, bytes)
     }
@@ -119,7 +119,7 @@ impl TextSort {
     }
 
     /// Merges in as many lanes as are worth it; gives the stream at its end.
-    pub(super) fn merge_to_places<P: Places>(
+    pub(super) fn merge_to_places<P: SplitWriter>(
         &self,
         pieces: Vec<Piece>,
         place: P,
@@ -165,7 +165,7 @@ impl TextSort {
         Ok(place.ahead(all))
     }
 
-    fn lane<P: Places>(
+    fn lane<P: SplitWriter>(
         &self,
         slices: Vec<Run>,
         memory: MergeMemory,
@@ -192,7 +192,7 @@ impl TextSort {
         let (requests, wanted) = channel();
         std::thread::scope(|scope| {
             scope.spawn(move || read_ahead(&wanted, self.meter()));
-            let at_once = AtOnce {
+            let at_once = MergeGroup {
                 runs: pieces.len() * memory.lanes,
                 bytes: pieces.iter().map(Piece::bytes).sum::<u64>() * memory.lanes as u64,
             };
@@ -213,7 +213,7 @@ impl TextSort {
     fn open(
         &self,
         piece: Piece,
-        at_once: AtOnce,
+        at_once: MergeGroup,
         memory: MergeMemory,
         requests: &Sender<Request>,
     ) -> Result<MergeSource> {

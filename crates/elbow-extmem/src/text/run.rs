@@ -31,7 +31,7 @@ use elbow_file::{Errno, RealStorage, Storage, check_written};
 
 use super::error::{Result, TextError};
 use super::file::{Cache, PlacedFile};
-use super::room::Room;
+use super::temp_space::TempSpace;
 
 /// Runs begin at multiples of this: no two share a block, on any file system.
 const RUN_ALIGNMENT: u64 = 64 << 10;
@@ -54,7 +54,7 @@ pub(super) struct Spill {
     /// Of each directory, the file that takes the next run.
     files: Vec<Option<Arc<SpillFile>>>,
     next: usize,
-    room: Arc<Room>,
+    room: Arc<TempSpace>,
 }
 
 struct SpillFile {
@@ -65,7 +65,7 @@ struct SpillFile {
     can_punch: AtomicBool,
     /// Written and not freed.
     left: AtomicU64,
-    room: Arc<Room>,
+    room: Arc<TempSpace>,
 }
 
 /// A part of a temporary file: a sorted run, or a slice of one.
@@ -79,7 +79,7 @@ pub(super) struct Run {
 
 /// Runs that are read at the same time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct AtOnce {
+pub(super) struct MergeGroup {
     pub(super) runs: usize,
     /// Of all of them.
     pub(super) bytes: u64,
@@ -101,7 +101,7 @@ impl Spill {
     }
 
     /// How much is taken by runs.
-    pub(super) fn room(&self) -> &Arc<Room> {
+    pub(super) fn room(&self) -> &Arc<TempSpace> {
         &self.room
     }
 
@@ -213,7 +213,7 @@ impl Run {
     }
 
     /// To be read once, beside others; what has been read is freed.
-    pub(super) fn consume(self, beside: AtOnce) -> Consumed {
+    pub(super) fn consume(self, beside: MergeGroup) -> ConsumedRun {
         let file = &self.file.file;
         let available = match file.storage().space(file.handle()) {
             Ok(space) => space.blocks_available.saturating_mul(space.fragment_bytes),
@@ -224,7 +224,7 @@ impl Run {
         // All runs together hold back no more than a part of what is free, and of the data.
         let late = (available / 2).min(beside.bytes / LATE_SHARE) / beside.runs as u64;
         let piece = late.clamp(least, most) / RUN_ALIGNMENT * RUN_ALIGNMENT;
-        Consumed {
+        ConsumedRun {
             freed: AtomicU64::new(self.own.start),
             run: self,
             piece,
@@ -321,13 +321,13 @@ impl Write for RunWriter {
 }
 
 /// A run that is read once, and freed behind its reader.
-pub(super) struct Consumed {
+pub(super) struct ConsumedRun {
     run: Run,
     freed: AtomicU64,
     piece: u64,
 }
 
-impl Consumed {
+impl ConsumedRun {
     pub(super) fn range(&self) -> Range<u64> {
         self.run.range()
     }
@@ -351,7 +351,7 @@ impl Consumed {
     }
 }
 
-impl Drop for Consumed {
+impl Drop for ConsumedRun {
     fn drop(&mut self) {
         self.free(self.freed.load(Relaxed), self.run.own.end);
     }
@@ -359,12 +359,12 @@ impl Drop for Consumed {
 
 /// Reads one run as a stream.
 pub(super) struct RunReader {
-    run: Consumed,
+    run: ConsumedRun,
     at: u64,
 }
 
 impl RunReader {
-    pub(super) fn new(run: Consumed) -> Self {
+    pub(super) fn new(run: ConsumedRun) -> Self {
         Self {
             at: run.range().start,
             run,

@@ -24,7 +24,7 @@ pub(super) const BUFFERS: usize = 3;
 
 /// How lines are written.
 #[derive(Clone)]
-pub(super) struct Flow {
+pub(super) struct OutputFlow {
     pub(super) terminator: u8,
     /// Of each of the [`BUFFERS`].
     pub(super) buffer_bytes: usize,
@@ -54,7 +54,7 @@ pub(super) struct Closed;
 
 impl<W: Write + Send + 'static> Sink<W> {
     /// For a stream that begins at an offset of its file.
-    pub(super) fn new(stream: W, at: u64, flow: &Flow) -> Result<Self> {
+    pub(super) fn new(stream: W, at: u64, flow: &OutputFlow) -> Result<Self> {
         // One buffer is filled, one waits, one is written: more would only take memory.
         let (full, full_buffers) = sync_channel(1);
         let (give_back, empty) = sync_channel(BUFFERS);
@@ -156,8 +156,8 @@ fn write_all<W: Write>(
 mod tests {
     use super::*;
 
-    fn flow(buffer_bytes: usize) -> Flow {
-        Flow {
+    fn flow(buffer_bytes: usize) -> OutputFlow {
+        OutputFlow {
             terminator: b'\n',
             buffer_bytes,
             meter: Arc::default(),

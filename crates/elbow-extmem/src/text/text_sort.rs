@@ -7,7 +7,7 @@ use elbow_file::{RealStorage, Storage};
 use super::budget::Memory;
 use super::options::SortOptions;
 use super::order::TextOrder;
-use super::sink::Flow;
+use super::sink::OutputFlow;
 use crate::sort::Meter;
 
 /// Sorts, merges and checks text in one order.
@@ -77,8 +77,8 @@ impl TextSort {
         Memory::divide(&self.options)
     }
 
-    pub(super) fn flow(&self) -> Flow {
-        Flow {
+    pub(super) fn flow(&self) -> OutputFlow {
+        OutputFlow {
             terminator: self.options.terminator,
             buffer_bytes: self.memory().buffer_bytes,
             meter: self.meter.clone(),

@@ -28,19 +28,20 @@ use super::failure::{Failure, Refusal, StepResult, failure};
 use super::late::Immovable;
 use super::leftovers::{remove_job_dir, remove_part};
 use super::record::{
-    Attributes, Departure, Expected, Patch, Placement, PlacementSource, Record, Replaced, Seen, Slot, Was,
+    Attributes, Departure, Expected, ObservedState, Patch, Placement, PlacementSource, Record, RecordedObject,
+    Replaced, Slot,
 };
 use super::tree::Tree;
-use crate::absence::{gone_is_fine, gone_is_none, sync_dir};
 use crate::action::NewAttrs;
+use crate::behaviours;
 use crate::closed::{OWNER_ALL, is_closed};
 use crate::execute::set_attributes;
 use crate::job_files::{DEPARTED, DONE, LATE, NAMED, RECORD};
-use crate::lost::{self, Name};
-use crate::manners;
+use crate::lost_answers::{self, Name};
+use crate::missing::{ignore_missing, none_if_missing, sync_dir};
 use crate::parallel::{ITEMS_PER_THREAD, parallel};
 use crate::staging::{NEW, is_probe_name, part_name, touch_name};
-use crate::tally::Tally;
+use crate::step_counter::StepCounter;
 
 const GONE: Refusal = Refusal::Changed("it is gone");
 pub(super) const ADDED_TO: Refusal = Refusal::Changed("the job removes it, but something was created in it");
@@ -89,7 +90,7 @@ pub(crate) struct Apply<'a> {
     pub(crate) staging_name: &'a OsStr,
     pub(crate) record: &'a Record,
     /// What is done of the steps.
-    pub(crate) tally: &'a Tally,
+    pub(crate) counter: &'a StepCounter,
     /// Nobody has begun to carry it out before: what is not there has been taken away, and was not moved by us.
     is_first: bool,
     /// All names are as they shall be: contents and attributes may be changed already.
@@ -133,7 +134,7 @@ impl<'a> Apply<'a> {
         job: Handle,
         staging_name: &'a OsStr,
         record: &'a Record,
-        tally: &'a Tally,
+        counter: &'a StepCounter,
         is_first: bool,
     ) -> Self {
         let flags = |count| (0..count).map(|_| AtomicBool::new(false)).collect();
@@ -146,7 +147,7 @@ impl<'a> Apply<'a> {
             tree,
             job,
             staging_name,
-            tally,
+            counter,
             is_first,
             has_names: AtomicBool::new(false),
             placed: record.placements.iter().map(|_| Placed::default()).collect(),
@@ -167,8 +168,8 @@ impl<'a> Apply<'a> {
     }
 
     /// Counts the steps from here on elsewhere.
-    pub(crate) fn counted_by(self, tally: &'a Tally) -> Self {
-        Self { tally, ..self }
+    pub(crate) fn counted_by(self, counter: &'a StepCounter) -> Self {
+        Self { counter, ..self }
     }
 
     pub(super) fn is_first(&self) -> bool {
@@ -250,7 +251,7 @@ impl<'a> Apply<'a> {
 
     pub(super) fn rename_in_job(&self, from: &str, to: &str) -> Result<(), Errno> {
         let (from, to) = ((&self.job, OsStr::new(from)), (&self.job, OsStr::new(to)));
-        match lost::rename(self.storage(), from, to, RenameMode::Replace) {
+        match lost_answers::rename(self.storage(), from, to, RenameMode::Replace) {
             // Somebody, perhaps we, has come that far already.
             Err(Errno::NOENT) if self.look(to.0, to.1)?.is_some() => Ok(()),
             other => other,
@@ -285,7 +286,7 @@ impl<'a> Apply<'a> {
         for level in levels(&dirs, |a| &a.path) {
             self.each("set attributes of", level, |a| &a.path, at_last)?;
         }
-        remove_job_dir(&self.tree, self.staging_name, self.tally)
+        remove_job_dir(&self.tree, self.staging_name, self.counter)
             .map_err(|errno| vec![failure("remove", Path::new(self.staging_name), errno)])?;
         self.each("set attributes of", &root, |a| &a.path, |a| self.attributes_at_last(a))?;
         if root.is_empty()
@@ -299,8 +300,8 @@ impl<'a> Apply<'a> {
     }
 
     fn remove_part(&self, dir: &Path, part: &OsStr) -> StepResult {
-        match gone_is_none(self.tree.dir(dir))? {
-            Some(dir) => Ok(remove_part(&self.tree, &dir, part, self.tally)?),
+        match none_if_missing(self.tree.dir(dir))? {
+            Some(dir) => Ok(remove_part(&self.tree, &dir, part, self.counter)?),
             None => Ok(()),
         }
     }
@@ -324,7 +325,7 @@ impl<'a> Apply<'a> {
     ) -> Result<(), Vec<Failure>> {
         let failures: Vec<Failure> = parallel(items, self.tree.threads, |item| {
             let refused = apply(item).err();
-            self.tally.step();
+            self.counter.step();
             refused.map(|refusal| Failure {
                 step,
                 path: path(item).clone(),
@@ -347,10 +348,10 @@ impl<'a> Apply<'a> {
             .filter(|attributes| attributes.attrs.mode.is_some());
         // A new directory may have the name that an old one had.
         let set = set.filter_map(|attributes| record.before.objects.get(&attributes.path));
-        let is_removed = |expected: &Expected<Was>| matches!(expected, Expected::Names(_));
+        let is_removed = |expected: &Expected<RecordedObject>| matches!(expected, Expected::Names(_));
         let removed = record.expected.iter().filter(|(_, expected)| is_removed(expected));
         let opened: BTreeSet<&Path> = set.chain(removed.map(|(path, _)| path)).map(PathBuf::as_path).collect();
-        let mode_of = |expected: &Expected<Was>| match expected {
+        let mode_of = |expected: &Expected<RecordedObject>| match expected {
             Expected::Same(was) if was.seen.kind == elbow_file::FileType::Dir => Some(was.mode),
             _ => None,
         };
@@ -366,10 +367,10 @@ impl<'a> Apply<'a> {
     /// The names in them change before their modes do.
     fn open_dirs(&self) -> Result<(), Vec<Failure>> {
         let open = |path: &Path| {
-            let Some((dir, name)) = gone_is_none(self.tree.parent_of(path))? else {
+            let Some((dir, name)) = none_if_missing(self.tree.parent_of(path))? else {
                 return Ok(());
             };
-            match gone_is_none(self.open_mode(&dir, &name)) {
+            match none_if_missing(self.open_mode(&dir, &name)) {
                 // Somebody else's, in which nothing is done that needs the right.
                 Err(Errno::PERM) => Ok(()),
                 opened => opened.map(drop),
@@ -395,10 +396,10 @@ impl<'a> Apply<'a> {
     }
 
     fn depart_one(&self, departure: &Departure) -> StepResult {
-        let Some((dir, name)) = gone_is_none(self.tree.parent_of(&departure.path))? else {
+        let Some((dir, name)) = none_if_missing(self.tree.parent_of(&departure.path))? else {
             return if self.is_first { Err(GONE) } else { Ok(()) };
         };
-        let Some((there, slot)) = gone_is_none(self.slot(&dir, &departure.slot))? else {
+        let Some((there, slot)) = none_if_missing(self.slot(&dir, &departure.slot))? else {
             return if self.is_first { Err(GONE) } else { Ok(()) };
         };
         if !self.is_first && self.look(&there, slot)?.is_some() {
@@ -439,7 +440,7 @@ impl<'a> Apply<'a> {
         let looks = parallel(&below, threads, |(dir, names)| {
             let rest = dir.strip_prefix(path).expect("below it");
             // Who removed it where it is may have died over that.
-            let Some(dir) = gone_is_none(self.tree.dir(&at.join(rest)))? else {
+            let Some(dir) = none_if_missing(self.tree.dir(&at.join(rest)))? else {
                 return Ok(true);
             };
             let added =
@@ -462,7 +463,7 @@ impl<'a> Apply<'a> {
     /// Renames an old object for a hidden name. A directory that its owner may not write can go to another directory only
     /// after its mode was opened, which the command had done.
     fn rename_old(&self, dir: &Handle, name: &OsStr, there: &Handle, slot: &OsStr) -> Result<(), Errno> {
-        let rename = || lost::rename(self.storage(), (dir, name), (there, slot), RenameMode::Replace);
+        let rename = || lost_answers::rename(self.storage(), (dir, name), (there, slot), RenameMode::Replace);
         match rename() {
             Err(Errno::ACCESS) if self.open_mode(dir, name)? => rename(),
             other => other,
@@ -490,10 +491,10 @@ impl<'a> Apply<'a> {
 
     /// What has a name, if anything has.
     pub(super) fn look(&self, dir: &Handle, name: &OsStr) -> Result<Option<Stat>, Errno> {
-        gone_is_none(self.storage().stat(dir, name))
+        none_if_missing(self.storage().stat(dir, name))
     }
 
-    fn expects(&self, dir: &Handle, name: &OsStr, seen: Option<&Seen>) -> Result<bool, Errno> {
+    fn expects(&self, dir: &Handle, name: &OsStr, seen: Option<&ObservedState>) -> Result<bool, Errno> {
         match seen {
             Some(seen) => Ok(self.look(dir, name)?.is_some_and(|now| seen.is_still(&now))),
             None => Ok(true),
@@ -543,11 +544,11 @@ impl<'a> Apply<'a> {
 
     fn place_one(&self, placement: &Placement, placed: &Placed) -> StepResult {
         let (dir, name) = self.tree.parent_of(&placement.to)?;
-        let Some((container, source)) = gone_is_none(self.source(placement, &dir, &name))? else {
+        let Some((container, source)) = none_if_missing(self.source(placement, &dir, &name))? else {
             return self.arrived_before(&dir, &name);
         };
         if placement.is_locked {
-            let _ = gone_is_none(self.open_mode(&container, &source))?;
+            let _ = none_if_missing(self.open_mode(&container, &source))?;
         }
         match &placement.replaced {
             Some(replaced) => self.place_over((&container, &source), (&dir, &name), replaced, &placed.is_exchanged),
@@ -562,7 +563,7 @@ impl<'a> Apply<'a> {
         // An attempt before this one may have died between the link and the removal that stand for a rename.
         let has_both_names = !self.is_first && self.may_be_one(from, to)?;
         if has_both_names && self.has_two_names_by_us(placement)? {
-            return Ok(gone_is_fine(self.storage().unlink(from.0, from.1))?);
+            return Ok(ignore_missing(self.storage().unlink(from.0, from.1))?);
         }
         let is_others = || Ok::<_, Errno>(self.is_first && self.look(to.0, to.1)?.is_some());
         // A new object waits where nobody else can give it a name; an old one may have got one just before it left.
@@ -576,16 +577,16 @@ impl<'a> Apply<'a> {
     /// pass through that state; elsewhere it is somebody else's link to an old object.
     pub(super) fn has_two_names_by_us(&self, placement: &Placement) -> Result<bool, Errno> {
         let is_new = placement.from == PlacementSource::Staged;
-        Ok(!self.is_first && (is_new || !self.tried(&self.has_noreplace, manners::has_noreplace)?))
+        Ok(!self.is_first && (is_new || !self.tried(&self.has_noreplace, behaviours::has_noreplace)?))
     }
 
     /// Are these two names of one object, or, where the storage does not tell, of two that nobody could tell apart? Then the tree is
     /// as the job makes it, whoever has given the second name.
     pub(super) fn may_be_one(&self, from: Name<'_>, to: Name<'_>) -> Result<bool, Errno> {
         // The trial comes last: it takes room, which there may not be.
-        let are_alike = || lost::are_alike(self.storage(), from, to);
-        let is_untold = || Ok::<_, Errno>(!self.tried(&self.tells_links, manners::tells_links)?);
-        Ok(lost::are_one(self.storage(), from, to)? || are_alike()? && is_untold()?)
+        let are_alike = || lost_answers::are_alike(self.storage(), from, to);
+        let is_untold = || Ok::<_, Errno>(!self.tried(&self.tells_links, behaviours::tells_links)?);
+        Ok(lost_answers::are_one(self.storage(), from, to)? || are_alike()? && is_untold()?)
     }
 
     /// What a trial in the job's own directory has shown.
@@ -633,12 +634,12 @@ impl<'a> Apply<'a> {
 
     fn rename_noreplace(&self, from: Name<'_>, to: Name<'_>, made: &AtomicBool) -> Result<(), Errno> {
         if !self.no_noreplace.load(Ordering::Relaxed) {
-            match lost::rename(self.storage(), from, to, RenameMode::NoReplace) {
+            match lost_answers::rename(self.storage(), from, to, RenameMode::NoReplace) {
                 Err(errno) if is_unsupported(errno) => self.no_noreplace.store(true, Ordering::Relaxed),
                 other => return other,
             }
         }
-        lost::move_to_free(self.storage(), from, to, made)
+        lost_answers::move_to_free(self.storage(), from, to, made)
     }
 
     /// Gives an object the name of an old one, which takes its place: in one step where the storage can exchange names,
@@ -681,7 +682,7 @@ impl<'a> Apply<'a> {
 
     /// The second half of a replacement: the old object has a spare name.
     fn take_over(&self, from: Name<'_>, to: Name<'_>) -> StepResult {
-        match lost::rename(self.storage(), from, to, RenameMode::Replace) {
+        match lost_answers::rename(self.storage(), from, to, RenameMode::Replace) {
             Err(Errno::NOENT) => self.arrived_before(to.0, to.1),
             other => Ok(other?),
         }
@@ -690,7 +691,9 @@ impl<'a> Apply<'a> {
     /// The same for an object and the one that it replaces; what was done without an answer is done.
     fn exchange_for(&self, from: Name<'_>, to: Name<'_>, replaced: &Replaced) -> Result<bool, Refusal> {
         match self.exchange(from, to) {
-            Err(Refusal::Errno(errno)) if lost::may_be_made(errno) && self.is_exchanged(from, to, replaced)? => {
+            Err(Refusal::Errno(errno))
+                if lost_answers::may_be_made(errno) && self.is_exchanged(from, to, replaced)? =>
+            {
                 Ok(true)
             }
             other => other,
@@ -717,9 +720,9 @@ impl<'a> Apply<'a> {
     /// Gives an old object that is about to be replaced a second name; where there are no links it loses the first.
     fn spare(&self, old: Name<'_>, spare: Name<'_>, replaced: &Replaced) -> StepResult {
         let storage = self.storage();
-        let is_linked = lost::link(storage, old, spare).is_ok();
+        let is_linked = lost_answers::link(storage, old, spare).is_ok();
         if !is_linked {
-            lost::rename(storage, old, spare, RenameMode::Replace)?;
+            lost_answers::rename(storage, old, spare, RenameMode::Replace)?;
         }
         if self.expects(spare.0, spare.1, replaced.seen.as_ref())? {
             return Ok(());
@@ -756,10 +759,10 @@ impl<'a> Apply<'a> {
     /// whose answer was lost by what waits. `None`: the storage cannot do so.
     fn link_by_slot(&self, old: Name<'_>, new: Name<'_>, slot: &OsStr) -> Option<Result<(), Errno>> {
         let waiting = (&self.job, slot);
-        if self.no_noreplace.load(Ordering::Relaxed) || lost::link(self.storage(), old, waiting).is_err() {
+        if self.no_noreplace.load(Ordering::Relaxed) || lost_answers::link(self.storage(), old, waiting).is_err() {
             return None;
         }
-        match lost::rename(self.storage(), waiting, new, RenameMode::NoReplace) {
+        match lost_answers::rename(self.storage(), waiting, new, RenameMode::NoReplace) {
             Err(errno) if is_unsupported(errno) => {
                 self.no_noreplace.store(true, Ordering::Relaxed);
                 // It would go with the job's directory; whoever is kept has no use for it.
@@ -775,7 +778,7 @@ impl<'a> Apply<'a> {
         if self.is_first && self.storage().stat(new.0, new.1).is_ok() {
             return Err(Errno::EXIST);
         }
-        lost::link(self.storage(), old, new)
+        lost_answers::link(self.storage(), old, new)
     }
 
     pub(super) fn set(&self, path: &Path, attrs: &NewAttrs) -> StepResult {
@@ -879,7 +882,7 @@ impl<'a> Apply<'a> {
             // The time is not worth more than what was done.
             Err(_) => return Ok(()),
         }
-        Ok(gone_is_fine(self.storage().unlink(&dir, &name))?)
+        Ok(ignore_missing(self.storage().unlink(&dir, &name))?)
     }
 
     /// What is left of them: the mode that may lock us out, and the times, which cleaning has changed.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use elbow_file::{Errno, FileType, Stat, Time};
 
 use super::failure::failure;
-use super::record::{Expected, Record, Was};
+use super::record::{Expected, Record, RecordedObject};
 use super::tree::Tree;
 use super::watch::Hook;
 use crate::api::Ino;
@@ -23,12 +23,12 @@ use crate::clock::clock;
 use crate::found::read_journal;
 use crate::model::{Inode, Model};
 use crate::options::OnConflict;
+use crate::ownership::{Ownership, OwnershipCheck};
 use crate::parallel::parallel;
 use crate::report::{Cause, Phase, cause_of};
 use crate::shared::Shared;
 use crate::staging::{JournalEntry, is_job_name, is_probe_name, is_staging_name, part_name};
-use crate::tally::Tally;
-use crate::whose::{Found, Whose};
+use crate::step_counter::StepCounter;
 
 /// Who knows what an object was like.
 trait Known {
@@ -43,7 +43,7 @@ impl Known for Stat {
     }
 }
 
-impl Known for Was {
+impl Known for RecordedObject {
     fn difference(&self, now: &Stat) -> Option<&'static str> {
         let seen = &self.seen;
         let set = now.mode != self.mode || (now.uid, now.gid) != self.owner;
@@ -70,9 +70,9 @@ pub(super) fn conflicts(shared: &Shared, progress: &mut Hook<'_>) -> Option<Caus
         (expectations(&state.model, false), moved_dirs(&state.model))
     };
     let wins = shared.options.on_conflict == OnConflict::Overwrite;
-    let (tree, tally) = (shared.tree(), Tally::of(expectations.len(), 0));
-    shared.watched(progress, Phase::Checking, &tally, || {
-        differences(&tree, &shared.staging_name, &expectations, &moved, wins, &tally)
+    let (tree, counter) = (shared.tree(), StepCounter::of(expectations.len(), 0));
+    shared.watched(progress, Phase::Checking, &counter, || {
+        differences(&tree, &shared.staging_name, &expectations, &moved, wins, &counter)
     })
 }
 
@@ -80,13 +80,13 @@ pub(super) fn conflicts(shared: &Shared, progress: &mut Hook<'_>) -> Option<Caus
 pub(crate) fn conflicts_since(record: &Record, tree: &Tree<'_>, name: &OsStr, wins: bool) -> Option<Cause> {
     let moved = record.departures.iter().filter(|departure| !departure.is_dead);
     let moved: Vec<PathBuf> = moved.map(|departure| departure.path.clone()).collect();
-    differences(tree, name, &record.expected, &moved, wins, &Tally::default())
+    differences(tree, name, &record.expected, &moved, wins, &StepCounter::default())
 }
 
 /// What a record remembers of what is expected, in the order of the paths. `hidden`: what was published eagerly is not there any more.
-pub(super) fn remembered(model: &Model, hidden: bool) -> Vec<(PathBuf, Expected<Was>)> {
+pub(super) fn remembered(model: &Model, hidden: bool) -> Vec<(PathBuf, Expected<RecordedObject>)> {
     let remember = |expected| match expected {
-        Expected::Same(stat) => Expected::Same(Was::of(&stat)),
+        Expected::Same(stat) => Expected::Same(RecordedObject::of(&stat)),
         Expected::Names(names) => Expected::Names(names),
         Expected::Absent => Expected::Absent,
     };
@@ -102,13 +102,13 @@ fn differences<T: Known + Sync>(
     expectations: &[(PathBuf, Expected<T>)],
     moved: &[PathBuf],
     wins: bool,
-    tally: &Tally,
+    counter: &StepCounter,
 ) -> Option<Cause> {
     let part = part_name(job);
     let counts = |expected: &Expected<T>| !wins || matches!(expected, Expected::Names(_));
     let found = parallel(expectations, tree.threads, |(path, expected)| {
         let difference = counts(expected).then(|| check(tree, path, expected, &part)).flatten();
-        tally.step();
+        counter.step();
         difference
     });
     let (mut changed, mut staged, mut refused) = (Vec::new(), of_other_jobs(tree, job, moved), Vec::new());
@@ -161,13 +161,13 @@ fn of_other_jobs(tree: &Tree<'_>, own: &OsStr, moved: &[PathBuf]) -> Vec<(PathBu
     }
     // What cannot be read has just been removed; a storage that is lost fails the commit soon enough.
     let jobs = tree.storage.list(&tree.root).unwrap_or_default();
-    let Ok(whose) = Whose::new(tree.storage, &tree.root) else {
+    let Ok(ownership) = OwnershipCheck::new(tree.storage, &tree.root) else {
         return Vec::new();
     };
     let mut staged = Vec::new();
     for job in jobs.into_iter().filter(|entry| is_other(&entry.name)) {
-        let entries = match whose.open(&job.name) {
-            Ok(Found::Ours(own)) => read_journal(tree.storage, &own),
+        let entries = match ownership.open(&job.name) {
+            Ok(Ownership::Ours(own)) => read_journal(tree.storage, &own),
             _ => continue,
         };
         let is_moved = |dir: &PathBuf| moved.iter().any(|moved| dir.starts_with(moved));

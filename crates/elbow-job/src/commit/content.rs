@@ -21,8 +21,8 @@ use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 use super::apply::{Apply, CHANGED};
 use super::failure::StepResult;
 use super::record::Patch;
-use crate::absence::gone_is_none;
 use crate::execute::{open_writable, reserve};
+use crate::missing::none_if_missing;
 use crate::model::has_set_id;
 
 /// What is written before it is synced and punched out of the patch.
@@ -294,7 +294,7 @@ impl Contents<'_, '_> {
         let storage = self.apply.storage();
         let behind: RangeSet = std::iter::once(patch.size_before..size.max(patch.size_before)).collect();
         let written = behind.intersection(&patch.written);
-        let Some(source) = gone_is_none(storage.open(&self.apply.job, &patch.slot, Access::Read))? else {
+        let Some(source) = none_if_missing(storage.open(&self.apply.job, &patch.slot, Access::Read))? else {
             return Ok(true);
         };
         let (mut found, mut ours) = (vec![0; COPY_BYTES], vec![0; COPY_BYTES]);
@@ -330,7 +330,7 @@ impl Contents<'_, '_> {
         };
         let Some(file) = file else { return Ok(()) };
         let is_ours_behind = self.is_ours_behind(patch, &file, storage.stat_handle(&file)?.size)?;
-        if let Some(source) = gone_is_none(storage.open(&self.apply.job, &patch.slot, Access::ReadWrite))? {
+        if let Some(source) = none_if_missing(storage.open(&self.apply.job, &patch.slot, Access::ReadWrite))? {
             // Before anything is put back, and durable: a second attempt finds nothing to refill.
             let refilled = self.refill(&source, &file, patch).and_then(|()| storage.sync(&source));
             if refilled.is_err() {
@@ -372,10 +372,10 @@ impl Contents<'_, '_> {
 
     /// The file of a patch by its name; what has none any more was removed by somebody else.
     fn reopen_target(&self, patch: &Patch) -> Result<Option<Handle>, Errno> {
-        let Some((dir, name)) = gone_is_none(self.apply.place_of(&patch.path))? else {
+        let Some((dir, name)) = none_if_missing(self.apply.place_of(&patch.path))? else {
             return Ok(None);
         };
-        let opened = gone_is_none(open_target(self.apply.storage(), &dir, &name, patch))?;
+        let opened = none_if_missing(open_target(self.apply.storage(), &dir, &name, patch))?;
         Ok(opened.map(|(file, _)| file))
     }
 
@@ -455,7 +455,7 @@ impl Contents<'_, '_> {
                 }
                 self.apply.storage().write(file, &[IoSlice::new(&part[..length])], at)?;
                 at += length as u64;
-                self.apply.tally.copied(length as u64);
+                self.apply.counter.copied(length as u64);
             }
         }
         Ok(())

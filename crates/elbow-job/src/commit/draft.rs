@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use elbow_file::FileType;
 
 use super::check::remembered;
-use super::record::{Attributes, Before, Departure, Patch, Placement, PlacementSource, Record, Replaced, Seen, Slot};
+use super::record::{
+    Attributes, Departure, ObservedState, OriginalPaths, Patch, Placement, PlacementSource, Record, Replaced, Slot,
+};
 use super::waiting::{slots_in, waiting_dir};
 use crate::action::NewAttrs;
 use crate::api::Ino;
@@ -28,7 +30,7 @@ pub(super) fn draft(model: &Model, hidden: bool) -> Record {
         model,
         hidden,
         record: Record::default(),
-        before: Before::default(),
+        before: OriginalPaths::default(),
         new_dirs: HashSet::new(),
         replaced: HashMap::new(),
         others_dirs: Vec::new(),
@@ -63,8 +65,8 @@ fn is_changed(inode: &Inode) -> bool {
     inode.dirty.any() || !inode.dirty_xattrs.is_empty() || content_changed
 }
 
-fn seen(inode: &Inode) -> Option<Seen> {
-    inode.old.as_ref()?.seen.as_ref().map(Seen::of)
+fn seen(inode: &Inode) -> Option<ObservedState> {
+    inode.old.as_ref()?.seen.as_ref().map(ObservedState::of)
 }
 
 /// Will the placement of another object take this name from a file in one step?
@@ -90,11 +92,11 @@ struct Draft<'a> {
     model: &'a Model,
     hidden: bool,
     record: Record,
-    before: Before,
+    before: OriginalPaths,
     /// New directories whose attributes are set at the end.
     new_dirs: HashSet<PathBuf>,
     /// Names (as they will be) whose old object gives way to another in one step, and what it was.
-    replaced: HashMap<PathBuf, Option<Seen>>,
+    replaced: HashMap<PathBuf, Option<ObservedState>>,
     /// Directories of somebody else's that have a new time.
     others_dirs: Vec<PathBuf>,
     /// Old directories that an object passes through on its way to another.

@@ -21,11 +21,11 @@ use super::draft;
 use super::leftovers::{Leftovers, put_times_back};
 use super::record::{Patch, Record};
 use super::tree::Tree;
-use crate::absence::{gone_is_none, sync_dir};
 use crate::closed;
 use crate::execute::STAGING_MODE;
 use crate::job_files::{PRIVATE_FILE_MODE, RECORD, RECORD_DRAFT, RESUME, WHY_BYTES_MAX};
-use crate::lost;
+use crate::lost_answers;
+use crate::missing::{none_if_missing, sync_dir};
 use crate::options::Publish;
 use crate::report::Cause;
 use crate::shared::Shared;
@@ -39,7 +39,7 @@ pub(crate) fn lost_content<'a>(
 ) -> Result<Vec<&'a Patch>, Errno> {
     let mut lost = Vec::new();
     for patch in record.patches.iter().filter(|patch| !patch.written.is_empty()) {
-        if gone_is_none(storage.stat(job, &patch.slot))?.is_none() {
+        if none_if_missing(storage.stat(job, &patch.slot))?.is_none() {
             lost.push(patch);
         }
     }
@@ -52,7 +52,7 @@ pub(crate) fn write_why(storage: &dyn Storage, job: &Handle, cause: &Cause) {
     let text = &text[..text.len().min(WHY_BYTES_MAX)];
     let name = OsStr::new(WHY);
     let write = || {
-        gone_is_none(storage.unlink(job, name))?;
+        none_if_missing(storage.unlink(job, name))?;
         let file = storage.create(job, name, PRIVATE_FILE_MODE)?;
         storage.write(&file, &[IoSlice::new(text)], 0)?;
         storage.close(&file)
@@ -62,13 +62,13 @@ pub(crate) fn write_why(storage: &dyn Storage, job: &Handle, cause: &Cause) {
 
 /// The record of what is left to be done, in a file without a name that says anything yet. It is written as soon as all is staged, so that what fills the disk from then on
 /// keeps nobody from committing, or from keeping what was earned.
-pub(crate) struct Drafted {
+pub(crate) struct RecordDraft {
     /// Closed before it is removed: some storages keep what is open under another name.
     file: Option<Handle>,
     bytes: Vec<u8>,
 }
 
-impl Drafted {
+impl RecordDraft {
     pub(super) fn write(storage: &dyn Storage, job: &Handle, record: &Record) -> Result<Self, Errno> {
         let bytes = record.encode();
         let file = storage.create(job, OsStr::new(RECORD_DRAFT), PRIVATE_FILE_MODE)?;
@@ -111,15 +111,15 @@ impl Drafted {
 }
 
 /// What is left to be done of a job that has staged all that it made.
-pub(super) struct Rest {
+pub(super) struct RemainingWork {
     pub(super) record: Record,
-    pub(super) drafted: Drafted,
+    pub(super) drafted: RecordDraft,
 }
 
-impl Rest {
+impl RemainingWork {
     /// Gives the record the name by which a kept job goes on, if it has it not already.
     fn keep(&mut self, storage: &dyn Storage, job: &Handle) -> Result<(), Errno> {
-        if gone_is_none(storage.stat(job, OsStr::new(RESUME)))?.is_some() {
+        if none_if_missing(storage.stat(job, OsStr::new(RESUME)))?.is_some() {
             return Ok(());
         }
         self.drafted.give_name(storage, job, RESUME, &self.record)
@@ -129,11 +129,11 @@ impl Rest {
 /// Writes a file that is whole and durable before it has its name, in a job's own directory.
 pub(crate) fn write_sealed(storage: &dyn Storage, job: &Handle, name: &OsStr, bytes: &[u8]) -> Result<(), Errno> {
     let draft = OsStr::new(RECORD_DRAFT);
-    gone_is_none(storage.unlink(job, draft))?;
+    none_if_missing(storage.unlink(job, draft))?;
     let file = storage.create(job, draft, PRIVATE_FILE_MODE)?;
     storage.write(&file, &[IoSlice::new(bytes)], 0)?;
     storage.sync(&file)?;
-    lost::rename(storage, (job, draft), (job, name), RenameMode::Replace)?;
+    lost_answers::rename(storage, (job, draft), (job, name), RenameMode::Replace)?;
     sync_dir(storage, job)
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn write_sealed(storage: &dyn Storage, job: &Handle, name: &OsStr, by
 fn move_locked(storage: &dyn Storage, (dir, staging): (&Handle, &Handle), name: &OsStr) -> Result<(), Errno> {
     let mode = storage.stat(dir, name)?.mode;
     storage.chmod(dir, name, mode | STAGING_MODE)?;
-    lost::rename(storage, (dir, name), (staging, name), RenameMode::Replace)?;
+    lost_answers::rename(storage, (dir, name), (staging, name), RenameMode::Replace)?;
     storage.chmod(staging, name, mode)
 }
 
@@ -150,7 +150,7 @@ impl Shared {
     ///
     /// # Errors
     /// Then it is an ordinary job still. `true`: it may have lost what could not be made durable.
-    pub(super) fn mark_kept(&self, cause: &Cause, rest: Option<&mut Rest>) -> Result<(), (Errno, bool)> {
+    pub(super) fn mark_kept(&self, cause: &Cause, rest: Option<&mut RemainingWork>) -> Result<(), (Errno, bool)> {
         let job = self.gather_kept(cause).map_err(|errno| (errno, false))?;
         let synced = self.storage.sync_all(&job);
         // Of one that cannot go on, what is not stored by now is not there to be inspected.
@@ -177,9 +177,9 @@ impl Shared {
         }
         self.close_journal();
         // The record of a commit that failed at the last moment: a recovery would carry it out.
-        gone_is_none(storage.unlink(&job, OsStr::new(RECORD)))?;
+        none_if_missing(storage.unlink(&job, OsStr::new(RECORD)))?;
         for holder in &left.staging {
-            if let Some(dir) = gone_is_none(tree.dir(&holder.path))? {
+            if let Some(dir) = none_if_missing(tree.dir(&holder.path))? {
                 holder.close(storage, &dir)?;
                 put_times_back(storage, &dir, holder.times)?;
             }
@@ -189,7 +189,7 @@ impl Shared {
         Ok(job)
     }
 
-    fn name_kept(&self, job: &Handle, rest: Option<&mut Rest>) -> Result<(), Errno> {
+    fn name_kept(&self, job: &Handle, rest: Option<&mut RemainingWork>) -> Result<(), Errno> {
         let storage = &*self.storage;
         if let Some(rest) = rest {
             if self.options.publish == Publish::Eager {
@@ -199,30 +199,30 @@ impl Shared {
             rest.keep(storage, job)?;
         }
         let (from, to) = (OsStr::new(MANIFEST), OsStr::new(KEPT));
-        lost::rename(storage, (job, from), (job, to), RenameMode::Replace)?;
+        lost_answers::rename(storage, (job, from), (job, to), RenameMode::Replace)?;
         sync_dir(storage, job)
     }
 
     /// Moves a visible new object to where it would be if it had been staged.
     fn hide(&self, tree: &Tree<'_>, job: &Handle, path: &Path, left: &Leftovers) -> Result<(), Errno> {
-        let Some((dir, name)) = gone_is_none(tree.parent_of(path))? else {
+        let Some((dir, name)) = none_if_missing(tree.parent_of(path))? else {
             return Ok(());
         };
         let staging = match path.parent().filter(|above| !above.as_os_str().is_empty()) {
             Some(above) => self.part(&dir, above, left)?,
             None => tree.storage.open_dir(job, OsStr::new(NEW))?,
         };
-        let moved = lost::rename(tree.storage, (&dir, &name), (&staging, &name), RenameMode::Replace);
+        let moved = lost_answers::rename(tree.storage, (&dir, &name), (&staging, &name), RenameMode::Replace);
         match moved {
             Err(Errno::ACCESS) => move_locked(tree.storage, (&dir, &staging), &name),
-            moved => gone_is_none(moved).map(|_| ()),
+            moved => none_if_missing(moved).map(|_| ()),
         }
     }
 
     /// The staging directory of an old directory, made if it has none.
     fn part(&self, dir: &Handle, path: &Path, left: &Leftovers) -> Result<Handle, Errno> {
         let storage = &*self.storage;
-        if let Some(part) = gone_is_none(storage.open_dir(dir, &self.part_name))? {
+        if let Some(part) = none_if_missing(storage.open_dir(dir, &self.part_name))? {
             return Ok(part);
         }
         let holder = left.staging.iter().find(|holder| holder.path == path);

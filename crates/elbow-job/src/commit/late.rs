@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 use super::apply::{ADDED_TO, Apply};
 use super::failure::{Failure, StepResult, failure, none_of};
 use super::record::{Attributes, Departure, Placement, PlacementSource, Slot};
-use crate::absence::gone_is_none;
 use crate::job_files::LATE;
+use crate::missing::none_if_missing;
 use crate::removal::remove_trees;
-use crate::tally::Tally;
+use crate::step_counter::StepCounter;
 
 /// Dead directories that the storage does not let be renamed, and what waits for their names.
 pub(super) struct Immovable<'i, 'a> {
@@ -39,7 +39,7 @@ impl Immovable<'_, '_> {
             &dead,
             |departure| &departure.path,
             |departure| {
-                let Some((dir, name)) = gone_is_none(self.apply.tree.parent_of(&departure.path))? else {
+                let Some((dir, name)) = none_if_missing(self.apply.tree.parent_of(&departure.path))? else {
                     return Ok(());
                 };
                 let (there, slot) = self.apply.slot(&dir, &departure.slot)?;
@@ -97,7 +97,12 @@ impl Immovable<'_, '_> {
             },
         )?;
         let (paths, tops): (Vec<_>, Vec<_>) = tops.into_inner().into_iter().unzip();
-        let removed = remove_trees(self.apply.storage(), &tops, self.apply.tree.threads, &Tally::default());
+        let removed = remove_trees(
+            self.apply.storage(),
+            &tops,
+            self.apply.tree.threads,
+            &StepCounter::default(),
+        );
         let refused = paths.into_iter().zip(removed);
         let refused = refused.filter_map(|(path, removed)| Some(failure("remove", path, removed.err()?)));
         none_of(refused.collect())?;
@@ -109,8 +114,8 @@ impl Immovable<'_, '_> {
     }
 
     /// What gets the name of a dead directory that cannot be renamed, or a name below it, as far as it is known which directories those are.
-    pub(super) fn known_late(&self) -> Late {
-        Late(self.apply.immovable.lock().clone())
+    pub(super) fn known_late(&self) -> UnmovableDirectories {
+        UnmovableDirectories(self.apply.immovable.lock().clone())
     }
 
     /// Those get their names and attributes.
@@ -142,7 +147,7 @@ impl Immovable<'_, '_> {
     }
 
     /// Which dead directories an earlier attempt could not move is not known any more when it has removed them, only whether there were any.
-    fn was_late(&self) -> Result<Late, Errno> {
+    fn was_late(&self) -> Result<UnmovableDirectories, Errno> {
         let had_any = self.apply.look(&self.apply.job, OsStr::new(LATE))?.is_some();
         let dead = self
             .apply
@@ -150,7 +155,9 @@ impl Immovable<'_, '_> {
             .departures
             .iter()
             .filter(|departure| departure.is_dead && had_any);
-        Ok(Late(dead.map(|departure| departure.path.clone()).collect()))
+        Ok(UnmovableDirectories(
+            dead.map(|departure| departure.path.clone()).collect(),
+        ))
     }
 
     /// Has what is to be placed not got its name yet? (Where that is may not be there yet.)
@@ -203,7 +210,7 @@ impl<'a> Immovable<'_, 'a> {
             }
             _ => self.apply.source(placement, &self.apply.job, name),
         };
-        let Some(source) = gone_is_none(source)? else {
+        let Some(source) = none_if_missing(source)? else {
             return Ok(None);
         };
         let is_there = self.apply.look(&source.0, &source.1)?.is_some();
@@ -235,9 +242,9 @@ impl Apply<'_> {
 }
 
 /// Dead directories that cannot be renamed.
-pub(super) struct Late(BTreeSet<PathBuf>);
+pub(super) struct UnmovableDirectories(BTreeSet<PathBuf>);
 
-impl Late {
+impl UnmovableDirectories {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use elbow_file::{Errno, Handle, Storage, Time};
 
 use super::tree::{Part, Tree};
-use crate::absence::gone_is_none;
 use crate::closed;
 use crate::job_files::DONE;
+use crate::missing::none_if_missing;
 use crate::parallel::parallel;
 use crate::removal::{remove_opened_tree, remove_trees, retried};
 use crate::staging::{DROPPED, JOURNAL, MANIFEST, part_name};
-use crate::tally::Tally;
+use crate::step_counter::StepCounter;
 
 /// What goes last of a job's own directory: who the job was, and that it committed.
 const LAST: [&str; 3] = [MANIFEST, DROPPED, DONE];
@@ -52,25 +52,32 @@ pub(crate) fn remove_leftovers(
     staging_name: &OsStr,
     left: &Leftovers,
     root_times: (Time, Time),
-    tally: &Tally,
+    counter: &StepCounter,
 ) -> Result<(), Errno> {
     let (storage, part) = (tree.storage, part_name(staging_name));
-    let visible = parallel(&left.visible, tree.threads, |path| gone_is_none(tree.parent_of(path)));
+    let visible = parallel(&left.visible, tree.threads, |path| {
+        none_if_missing(tree.parent_of(path))
+    });
     let visible: Vec<_> = visible
         .into_iter()
         .filter_map(Result::transpose)
         .collect::<Result<_, Errno>>()?;
-    let visible = remove_trees(storage, &visible, tree.threads, tally);
+    let visible = remove_trees(storage, &visible, tree.threads, counter);
     let staging = parallel(&left.staging, tree.threads, |holder| {
-        remove_staging_in(tree, holder, &part, tally)
+        remove_staging_in(tree, holder, &part, counter)
     });
     visible.into_iter().chain(staging).collect::<Result<(), Errno>>()?;
-    remove_job_dir(tree, staging_name, tally)?;
+    remove_job_dir(tree, staging_name, counter)?;
     put_times_back(storage, &tree.root, root_times)
 }
 
 /// Removes the staging directory in an old directory, and puts the times of that back.
-fn remove_staging_in(tree: &Tree<'_>, holder: &StagingHolder, part: &OsStr, tally: &Tally) -> Result<(), Errno> {
+fn remove_staging_in(
+    tree: &Tree<'_>,
+    holder: &StagingHolder,
+    part: &OsStr,
+    counter: &StepCounter,
+) -> Result<(), Errno> {
     let dir = match &holder.open {
         Some(dir) => dir.clone(),
         None => match tree.dir(&holder.path) {
@@ -80,7 +87,7 @@ fn remove_staging_in(tree: &Tree<'_>, holder: &StagingHolder, part: &OsStr, tall
         },
     };
     let remove = || {
-        remove_part(tree, &dir, part, tally)?;
+        remove_part(tree, &dir, part, counter)?;
         holder.close(tree.storage, &dir)?;
         put_times_back(tree.storage, &dir, holder.times)
     };
@@ -94,10 +101,10 @@ fn remove_staging_in(tree: &Tree<'_>, holder: &StagingHolder, part: &OsStr, tall
 }
 
 /// Removes a staging directory with all that is in it. One that somebody else has put there is left alone.
-pub(crate) fn remove_part(tree: &Tree<'_>, dir: &Handle, part: &OsStr, tally: &Tally) -> Result<(), Errno> {
+pub(crate) fn remove_part(tree: &Tree<'_>, dir: &Handle, part: &OsStr, counter: &StepCounter) -> Result<(), Errno> {
     match tree.find_part(dir, part)? {
         Part::Ours(handle) => {
-            let remove = || remove_opened_tree(tree.storage, dir, part, &handle, tally);
+            let remove = || remove_opened_tree(tree.storage, dir, part, &handle, counter);
             closed::change_names(tree.storage, dir, |_| Ok(()), remove)
         }
         Part::OfOthers | Part::None => Ok(()),
@@ -106,12 +113,12 @@ pub(crate) fn remove_part(tree: &Tree<'_>, dir: &Handle, part: &OsStr, tally: &T
 
 /// Removes the job's own directory: the journal first, so that nothing is undone once more; last who the job was,
 /// and that it committed, so that nothing is undone at all.
-pub(crate) fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, tally: &Tally) -> Result<(), Errno> {
+pub(crate) fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, counter: &StepCounter) -> Result<(), Errno> {
     let storage = tree.storage;
-    let Some(job) = gone_is_none(tree.job_dir(staging_name))? else {
+    let Some(job) = none_if_missing(tree.job_dir(staging_name))? else {
         return Ok(());
     };
-    gone_is_none(storage.unlink(&job, OsStr::new(JOURNAL)))?;
+    none_if_missing(storage.unlink(&job, OsStr::new(JOURNAL)))?;
     let entries = storage.list(&job)?;
     let was_kept = entries.iter().any(|entry| entry.name == DROPPED);
     let others: Vec<_> = entries
@@ -119,14 +126,14 @@ pub(crate) fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, tally: &Tall
         .filter(|entry| !LAST.iter().any(|last| entry.name == *last))
         .collect();
     let others: Vec<_> = others.into_iter().map(|entry| (job.clone(), entry.name)).collect();
-    let removed = remove_trees(storage, &others, tree.threads, tally);
+    let removed = remove_trees(storage, &others, tree.threads, counter);
     removed.into_iter().collect::<Result<(), Errno>>()?;
     tree.give_up_lock();
     for name in LAST.into_iter().filter(|name| was_kept || *name != DROPPED) {
-        gone_is_none(storage.unlink(&job, OsStr::new(name)))?;
+        none_if_missing(storage.unlink(&job, OsStr::new(name)))?;
     }
     // Who looks at the manifest at this moment has it open.
-    retried(|| gone_is_none(storage.rmdir(&tree.root, staging_name)).map(|_| ()))
+    retried(|| none_if_missing(storage.rmdir(&tree.root, staging_name)).map(|_| ()))
 }
 
 /// A directory of somebody else keeps the time of the roll back.

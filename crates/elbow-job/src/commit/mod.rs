@@ -28,23 +28,23 @@ use std::sync::Arc;
 use elbow_file::{Errno, Handle, RenameMode, Time};
 use tracing::{error, info, info_span, warn};
 
-use crate::absence::{gone_is_none, sync_dir};
 use crate::api::Ino;
 use crate::clock::clock;
 use crate::execute::probe_links;
 use crate::fetch::Fetcher;
 use crate::job::Job;
 use crate::job_files::{RECORD, RECORD_DRAFT, RESUME};
+use crate::missing::{none_if_missing, sync_dir};
 use crate::model::{Model, Staging};
 use crate::options::{OnConflict, Publish};
 use crate::report::{Cause, JobError, Keep, Kept, Outcome, Phase, Progress, cause_of};
 use crate::shared::Shared;
 use crate::staging::JournalEntry;
-use crate::tally::Tally;
+use crate::step_counter::StepCounter;
 pub(crate) use apply::Apply;
 pub(crate) use check::conflicts_since;
 pub(crate) use failure::{Failure, Refusal};
-use keep::{Drafted, Rest};
+use keep::{RecordDraft, RemainingWork};
 pub(crate) use keep::{lost_content, write_sealed, write_why};
 pub(crate) use leftovers::{Leftovers, StagingHolder, put_times_back, remove_job_dir, remove_leftovers, remove_part};
 pub(crate) use prepare::last_look;
@@ -217,7 +217,7 @@ type Attempt = Result<(), Refused>;
 struct Refused {
     cause: Cause,
     /// What is left to be done, if all that the job made is staged and durable.
-    rest: Option<Box<Rest>>,
+    rest: Option<Box<RemainingWork>>,
     /// All that the storage has not taken is in hand still.
     is_in_hand: bool,
 }
@@ -248,7 +248,7 @@ impl Refused {
     }
 
     /// All of it is there.
-    fn whole(cause: Cause, rest: Rest) -> Self {
+    fn whole(cause: Cause, rest: RemainingWork) -> Self {
         Self {
             rest: Some(Box::new(rest)),
             ..Self::torn(cause)
@@ -272,7 +272,11 @@ impl Shared {
 
     /// Brings all of the job into its staging area and makes that durable: gives what is left to be done and the job's own directory, or
     /// nothing if there is nothing to be done. With `keeps`, what is taken back again is kept.
-    fn stage(self: &Arc<Self>, keeps: bool, progress: &mut Hook<'_>) -> Result<Option<(Rest, Handle)>, Refused> {
+    fn stage(
+        self: &Arc<Self>,
+        keeps: bool,
+        progress: &mut Hook<'_>,
+    ) -> Result<Option<(RemainingWork, Handle)>, Refused> {
         let drained = match self.drain(progress) {
             // A disk that was full may have room by now. Where the storage has lost something, more would be stored for
             // nothing.
@@ -303,13 +307,14 @@ impl Shared {
         }
         // What was published eagerly has to be hidden before the job is kept.
         record.keeps = keeps && self.options.publish == Publish::Staged;
-        let drafted = Drafted::write(&*self.storage, &job, &record).map_err(refused("writing the commit record"))?;
+        let drafted =
+            RecordDraft::write(&*self.storage, &job, &record).map_err(refused("writing the commit record"))?;
         // Durable before anything is looked at, because that is what takes long, and others change things meanwhile.
         let sync = || self.storage.sync_all(&job);
-        self.watched(progress, Phase::Syncing, &Tally::default(), sync)
+        self.watched(progress, Phase::Syncing, &StepCounter::default(), sync)
             // What it has not made durable may be lost, and is not in hand any more.
             .map_err(|errno| Refused::torn(failed("syncing what was written")(errno)))?;
-        Ok(Some((Rest { record, drafted }, job)))
+        Ok(Some((RemainingWork { record, drafted }, job)))
     }
 
     fn postpone(self: &Arc<Self>, cause: Cause, progress: &mut Hook<'_>) -> Result<Attempt, JobError> {
@@ -334,13 +339,13 @@ impl Shared {
     /// Commits what is staged, or says why not.
     fn commit_staged(
         self: &Arc<Self>,
-        Rest { record, drafted }: &mut Rest,
+        RemainingWork { record, drafted }: &mut RemainingWork,
         job: Handle,
         progress: &mut Hook<'_>,
     ) -> Result<Result<(), Cause>, JobError> {
         let is_ended = || self.state.lock().model.graph.stopped;
         let wait = || Turn::wait(&*self.storage, &self.root, record, &self.staging_name, is_ended);
-        let Some(turn) = self.watched(progress, Phase::Checking, &Tally::default(), wait) else {
+        let Some(turn) = self.watched(progress, Phase::Checking, &StepCounter::default(), wait) else {
             return Ok(Err(Cause::Asked));
         };
         // In the turn: two jobs that looked at the same time would each find the tree as it was before the other.
@@ -371,7 +376,7 @@ impl Shared {
                 .iter()
                 .for_each(|failure| warn!(%failure, "a step of the record is refused"));
             let take_back = || Undo::of(&apply).take_back(record.keeps);
-            let taken_back = self.watched(progress, Phase::RollingBack, &Tally::default(), take_back);
+            let taken_back = self.watched(progress, Phase::RollingBack, &StepCounter::default(), take_back);
             taken_back.map_err(|_| self.unfinished(&failures))?;
             return Ok(Err(cause_of(&failures, clock())));
         }
@@ -384,7 +389,7 @@ impl Shared {
     }
 
     /// Makes a job a kept one that can go on, or says what is missing.
-    fn keep_whole(&self, cause: &Cause, rest: &mut Rest, progress: &mut Hook<'_>) -> Result<(), NotKept> {
+    fn keep_whole(&self, cause: &Cause, rest: &mut RemainingWork, progress: &mut Hook<'_>) -> Result<(), NotKept> {
         self.stop(progress);
         let failed = |errno| NotKept {
             failures: vec![failure::failure("keep", Path::new(""), errno)],
@@ -416,7 +421,7 @@ impl Shared {
     /// A job that might have gone on is rolled back: nobody is to take it for one that goes on.
     fn forget_rest(&self) -> Result<(), Errno> {
         match self.state.lock().model.inodes.job_dir() {
-            Some(job) => gone_is_none(self.storage.unlink(&job, OsStr::new(RESUME))).map(|_| ()),
+            Some(job) => none_if_missing(self.storage.unlink(&job, OsStr::new(RESUME))).map(|_| ()),
             None => Ok(()),
         }
     }
@@ -467,7 +472,7 @@ impl Shared {
 
     /// Everything is durable by now; so is the record before it has its name. A record that may not last loses its name again: the
     /// roll back that follows must not be taken for a commit when it dies.
-    fn write_record(&self, job: &Handle, record: &Record, drafted: &mut Drafted) -> Result<(), Errno> {
+    fn write_record(&self, job: &Handle, record: &Record, drafted: &mut RecordDraft) -> Result<(), Errno> {
         let storage = &*self.storage;
         let named = self
             .lock
@@ -476,7 +481,7 @@ impl Shared {
         named.or_else(|errno| {
             let (name, draft) = (OsStr::new(RECORD), OsStr::new(RECORD_DRAFT));
             let unnamed = storage.rename(job, name, job, draft, RenameMode::Replace);
-            gone_is_none(unnamed.or_else(|_| storage.unlink(job, name)))?;
+            none_if_missing(unnamed.or_else(|_| storage.unlink(job, name)))?;
             Err(errno)
         })
     }
@@ -629,9 +634,9 @@ impl Shared {
         self.close_journal();
         self.forget_record()
             .map_err(self.storage_error("rolling back the job in"))?;
-        let tally = Tally::of(leftovers.names, 0);
-        let remove = || remove_leftovers(&self.tree(), &self.staging_name, &leftovers, self.root_times, &tally);
-        self.watched(progress, Phase::RollingBack, &tally, remove)
+        let counter = StepCounter::of(leftovers.names, 0);
+        let remove = || remove_leftovers(&self.tree(), &self.staging_name, &leftovers, self.root_times, &counter);
+        self.watched(progress, Phase::RollingBack, &counter, remove)
             .map_err(self.storage_error("rolling back the job in"))
     }
 
@@ -640,7 +645,7 @@ impl Shared {
         let Some(job) = self.state.lock().model.inodes.job_dir() else {
             return Ok(());
         };
-        match gone_is_none(self.storage.unlink(&job, OsStr::new(RECORD)))? {
+        match none_if_missing(self.storage.unlink(&job, OsStr::new(RECORD)))? {
             Some(()) => sync_dir(&*self.storage, &job),
             None => Ok(()),
         }

@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 
 use super::apply::Apply;
 use super::failure::{Failure, Refusal, none_of};
-use crate::absence::{gone_is_fine, gone_is_none};
+use crate::missing::{ignore_missing, none_if_missing};
 use crate::removal::remove_trees;
-use crate::tally::Tally;
+use crate::step_counter::StepCounter;
 
 impl Apply<'_> {
     /// Removes what waits under hidden names, mostly files; directories after them, all by the same threads.
@@ -28,7 +28,7 @@ impl Apply<'_> {
             },
         );
         let (paths, tops): (Vec<PathBuf>, Vec<_>) = trees.into_inner().into_iter().unzip();
-        let removed = remove_trees(self.storage(), &tops, self.tree.threads, &Tally::default());
+        let removed = remove_trees(self.storage(), &tops, self.tree.threads, &StepCounter::default());
         let refused = paths.into_iter().zip(removed).filter_map(|(path, removed)| {
             let refusal = self.unless_closed_before(&path, removed.map_err(Refusal::from)).err()?;
             let step = STEP;
@@ -39,10 +39,10 @@ impl Apply<'_> {
 
     /// Removes what waits under a hidden name, or gives it if it is a directory.
     fn remove_parked(&self, dir: &Path, name: &OsStr) -> Result<Option<(Handle, OsString)>, Refusal> {
-        let Some(dir) = gone_is_none(self.tree.dir(dir))? else {
+        let Some(dir) = none_if_missing(self.tree.dir(dir))? else {
             return Ok(None);
         };
-        match gone_is_fine(self.storage().unlink(&dir, name)) {
+        match ignore_missing(self.storage().unlink(&dir, name)) {
             Err(Errno::ISDIR | Errno::PERM) => Ok(Some((dir, name.to_owned()))),
             other => Ok(other.map(|()| None)?),
         }

@@ -12,12 +12,12 @@ use elbow_file::{Errno, Stat};
 
 use super::content::try_target;
 use super::failure::{Failure, Refusal};
-use super::record::{Attributes, Before, Patch, Record, Replaced, Seen};
+use super::record::{Attributes, ObservedState, OriginalPaths, Patch, Record, Replaced};
 use super::server;
 use super::tree::Tree;
-use crate::absence::gone_is_none;
 use crate::action::NewXattrs;
 use crate::clock::clock;
+use crate::missing::none_if_missing;
 use crate::parallel::parallel;
 use crate::report::{Cause, cause_of};
 use crate::staging::parked_name;
@@ -28,7 +28,7 @@ pub(crate) fn last_look(
     record: &mut Record,
     tree: &Tree<'_>,
     job: &OsStr,
-    note: &server::Note<'_>,
+    note: &server::JournalWriter<'_>,
 ) -> Result<(), Cause> {
     let unseen = |errno| Cause::Storage("looking at what the job changes".into()).with(errno);
     let mut refused = rehearse(record, tree);
@@ -48,7 +48,7 @@ fn prepare(record: &mut Record, tree: &Tree<'_>, wins: Option<&OsStr>) -> Result
     prepared
 }
 
-fn complete(record: &mut Record, before: &Before, tree: &Tree<'_>, wins: Option<&OsStr>) -> Result<(), Errno> {
+fn complete(record: &mut Record, before: &OriginalPaths, tree: &Tree<'_>, wins: Option<&OsStr>) -> Result<(), Errno> {
     let with_xattrs = record.attributes.iter_mut().filter(|a| !a.attrs.xattrs.is_empty());
     for attributes in with_xattrs {
         if let Some(path) = before.objects.get(&attributes.path) {
@@ -60,7 +60,7 @@ fn complete(record: &mut Record, before: &Before, tree: &Tree<'_>, wins: Option<
             continue;
         };
         if replaced.seen.is_none() {
-            replaced.seen = look(tree, path)?.as_ref().map(Seen::of);
+            replaced.seen = look(tree, path)?.as_ref().map(ObservedState::of);
         }
     }
     wins.map_or(Ok(()), |job| win(record, before, tree, job))
@@ -84,10 +84,10 @@ fn rehearse(record: &Record, tree: &Tree<'_>) -> Vec<Failure> {
 }
 
 fn look(tree: &Tree<'_>, path: &Path) -> Result<Option<Stat>, Errno> {
-    let Some((dir, name)) = gone_is_none(tree.parent_of(path))? else {
+    let Some((dir, name)) = none_if_missing(tree.parent_of(path))? else {
         return Ok(None);
     };
-    gone_is_none(tree.storage.stat(&dir, &name))
+    none_if_missing(tree.storage.stat(&dir, &name))
 }
 
 fn old_xattrs(attributes: &Attributes, path: &Path, tree: &Tree<'_>) -> Result<NewXattrs, Errno> {
@@ -108,12 +108,12 @@ fn old_xattrs(attributes: &Attributes, path: &Path, tree: &Tree<'_>) -> Result<N
 }
 
 /// Expects what is there now.
-fn win(record: &mut Record, before: &Before, tree: &Tree<'_>, job: &OsStr) -> Result<(), Errno> {
+fn win(record: &mut Record, before: &OriginalPaths, tree: &Tree<'_>, job: &OsStr) -> Result<(), Errno> {
     let found = parallel(&record.departures, tree.threads, |departure| {
         look(tree, &departure.path)
     });
     for (departure, now) in record.departures.iter_mut().zip(found) {
-        departure.seen = now?.as_ref().map(Seen::of);
+        departure.seen = now?.as_ref().map(ObservedState::of);
     }
     let found = parallel(&record.patches, tree.threads, |patch| {
         before
@@ -122,7 +122,7 @@ fn win(record: &mut Record, before: &Before, tree: &Tree<'_>, job: &OsStr) -> Re
             .map_or(Ok(None), |path| look(tree, path))
     });
     for (patch, now) in record.patches.iter_mut().zip(found) {
-        patch.seen = now?.as_ref().map(Seen::of);
+        patch.seen = now?.as_ref().map(ObservedState::of);
     }
     record
         .departures
@@ -151,7 +151,7 @@ fn win(record: &mut Record, before: &Before, tree: &Tree<'_>, job: &OsStr) -> Re
         const FIRST: u64 = 1 << 32;
         let spare = parked_name(job, 'r', FIRST + number as u64);
         let replaced = placement.replaced.get_or_insert(Replaced { seen: None, spare });
-        replaced.seen = Some(Seen::of(&now));
+        replaced.seen = Some(ObservedState::of(&now));
     }
     Ok(())
 }

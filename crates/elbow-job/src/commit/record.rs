@@ -16,7 +16,7 @@ use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
 use crate::action::NewAttrs;
 use crate::staging::{check_path, put_path, put_time, take_path, take_time};
-use crate::tally::Tally;
+use crate::step_counter::StepCounter;
 
 pub(crate) const MAGIC: [u8; 8] = *b"ELBOWCMT";
 /// The second has nothing on what must still be so when a job that was kept goes on, the third nothing on reserved space, and no [`Slot::At`].
@@ -26,14 +26,14 @@ const FIRST_WITH_RESERVED: u16 = 4;
 
 /// What an old object was like when the job saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct ObservedState {
     pub(super) kind: FileType,
     pub(super) size: u64,
     pub(super) mtime: Time,
     ino: u64,
 }
 
-impl Seen {
+impl ObservedState {
     pub(crate) fn of(stat: &Stat) -> Self {
         Self {
             kind: stat.kind,
@@ -75,7 +75,7 @@ pub(crate) struct Departure {
     pub(crate) path: PathBuf,
     pub(crate) slot: Slot,
     /// `None`: it was never looked at.
-    pub(crate) seen: Option<Seen>,
+    pub(crate) seen: Option<ObservedState>,
     /// It is removed, and nobody waits for it.
     pub(crate) is_dead: bool,
 }
@@ -92,7 +92,7 @@ pub(crate) enum PlacementSource {
 /// What gives way to a placed object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Replaced {
-    pub(crate) seen: Option<Seen>,
+    pub(crate) seen: Option<ObservedState>,
     /// Where it waits, beside the source of what replaces it, if the two names cannot be exchanged in one step.
     pub(crate) spare: OsString,
 }
@@ -120,7 +120,7 @@ pub(crate) struct Patch {
     pub(crate) size: u64,
     pub(crate) size_before: u64,
     /// The file before.
-    pub(crate) seen: Option<Seen>,
+    pub(crate) seen: Option<ObservedState>,
     /// What it is to have reserved, written or not.
     pub(crate) reserved: RangeSet,
 }
@@ -149,16 +149,16 @@ pub(crate) enum Expected<T> {
 /// What an old object was like, for who looks at it much later, when its time of last change says nothing any more: a commit that was taken back
 /// has changed that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Was {
-    pub(crate) seen: Seen,
+pub(crate) struct RecordedObject {
+    pub(crate) seen: ObservedState,
     pub(crate) mode: u32,
     pub(crate) owner: (u32, u32),
 }
 
-impl Was {
+impl RecordedObject {
     pub(crate) fn of(stat: &Stat) -> Self {
         Self {
-            seen: Seen::of(stat),
+            seen: ObservedState::of(stat),
             mode: stat.mode,
             owner: (stat.uid, stat.gid),
         }
@@ -167,7 +167,7 @@ impl Was {
 
 /// Paths before the first step, by those after the last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Before {
+pub(crate) struct OriginalPaths {
     /// Of objects whose content or attributes are set.
     pub(crate) objects: BTreeMap<PathBuf, PathBuf>,
     /// Of names that are placed.
@@ -191,8 +191,8 @@ pub(crate) struct Record {
     pub(crate) parked: Vec<(PathBuf, OsString)>,
     /// What must be so before the first step, by the paths that hold then. Those who commit have looked already; it is for a job that
     /// was kept, and the names in directories that are removed are looked at once more when nobody else finds these.
-    pub(crate) expected: Vec<(PathBuf, Expected<Was>)>,
-    pub(crate) before: Before,
+    pub(crate) expected: Vec<(PathBuf, Expected<RecordedObject>)>,
+    pub(crate) before: OriginalPaths,
     /// Taken back, the job is kept, and can go on from this record.
     pub(crate) keeps: bool,
     /// What somebody else has changed meanwhile goes.
@@ -228,18 +228,18 @@ impl Record {
     }
 
     /// The steps of [`Apply::publish`](super::Apply::publish), none of them done.
-    pub(crate) fn publishing(&self) -> Tally {
+    pub(crate) fn publishing(&self) -> StepCounter {
         let names = self.departures.len() + self.placements.len() + self.links.len();
         let bytes = self.patches.iter().map(|patch| patch.written.total_bytes()).sum();
-        Tally::of(names + self.patches.len() + self.attributes.len(), bytes)
+        StepCounter::of(names + self.patches.len() + self.attributes.len(), bytes)
     }
 
     /// The steps of [`Apply::clean`](super::Apply::clean), none of them done.
-    pub(crate) fn cleaning(&self) -> Tally {
+    pub(crate) fn cleaning(&self) -> StepCounter {
         let dirs = self.attributes.iter().filter(|attributes| attributes.is_dir).count();
         // What was replaced waits in a staging directory.
         let replaced = self.placements.iter().filter(|placement| placement.replaced.is_some());
-        Tally::of(self.staged.len() + self.parked.len() + replaced.count() + dirs, 0)
+        StepCounter::of(self.staged.len() + self.parked.len() + replaced.count() + dirs, 0)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -334,7 +334,7 @@ fn take_path_after(from: &mut Reader<'_>, last: &Path) -> Result<PathBuf, Decode
     check_path(at, path)
 }
 
-fn put_expected(out: &mut Writer, expected: &[(PathBuf, Expected<Was>)]) {
+fn put_expected(out: &mut Writer, expected: &[(PathBuf, Expected<RecordedObject>)]) {
     let mut last = Path::new("");
     put_all(out, expected, |out, (path, expected)| {
         put_path_after(out, last, path);
@@ -357,13 +357,13 @@ fn put_expected(out: &mut Writer, expected: &[(PathBuf, Expected<Was>)]) {
     });
 }
 
-fn take_expected(from: &mut Reader<'_>) -> Result<Vec<(PathBuf, Expected<Was>)>, DecodeError> {
+fn take_expected(from: &mut Reader<'_>) -> Result<Vec<(PathBuf, Expected<RecordedObject>)>, DecodeError> {
     let mut last = PathBuf::new();
     take_all(from, |from| {
         last = take_path_after(from, &last)?;
         let at = from.offset();
         let expected = match from.u8()? {
-            0 => Expected::Same(Was {
+            0 => Expected::Same(RecordedObject {
                 seen: take_seen(from)?,
                 mode: from.u32()?,
                 owner: (from.u32()?, from.u32()?),
@@ -410,7 +410,7 @@ pub(super) const FILE_TYPES: [FileType; 7] = [
     FileType::BlockDevice,
 ];
 
-fn put_seen(out: &mut Writer, seen: &Seen) {
+fn put_seen(out: &mut Writer, seen: &ObservedState) {
     out.u8(FILE_TYPES
         .iter()
         .position(|kind| *kind == seen.kind)
@@ -420,10 +420,10 @@ fn put_seen(out: &mut Writer, seen: &Seen) {
     out.varint(seen.ino);
 }
 
-fn take_seen(from: &mut Reader<'_>) -> Result<Seen, DecodeError> {
+fn take_seen(from: &mut Reader<'_>) -> Result<ObservedState, DecodeError> {
     let at = from.offset();
     let kind = FILE_TYPES.get(usize::from(from.u8()?)).copied();
-    Ok(Seen {
+    Ok(ObservedState {
         kind: kind.ok_or(DecodeError::BadValue {
             at,
             what: "an unknown kind of object",
@@ -598,13 +598,13 @@ mod tests {
 
     #[test]
     fn what_must_still_be_so_is_read_as_it_was_written() {
-        let seen = Seen {
+        let seen = ObservedState {
             kind: FileType::File,
             size: 7,
             mtime: Time::default(),
             ino: 99,
         };
-        let was = Was {
+        let was = RecordedObject {
             seen,
             mode: 0o4755,
             owner: (0, u32::MAX),
@@ -621,7 +621,7 @@ mod tests {
                 ("a/b".into(), Expected::Same(was)),
                 ("b".into(), Expected::Absent),
             ],
-            before: Before {
+            before: OriginalPaths {
                 objects: pairs.clone(),
                 names: pairs,
             },

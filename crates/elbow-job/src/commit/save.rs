@@ -33,7 +33,7 @@ use crate::report::{Cause, DeferredError, Kept, Phase};
 use crate::root_id::RootId;
 use crate::route::patch_name;
 use crate::shared::Shared;
-use crate::tally::Tally;
+use crate::step_counter::StepCounter;
 
 /// What is to be saved, with the places of its bytes in the job.
 struct Draft {
@@ -82,9 +82,9 @@ impl Shared {
         let draft = Placing::of(&self.state.lock().model).draft_saved(self.home.clone(), &self.options.command);
         let mut refused = Vec::new();
         for place in self.options.save.iter().take_while(|_| !self.is_interrupted()) {
-            let tally = Tally::of(draft.bytes.len(), draft.total_bytes());
-            let write = || self.write_saved(place, &draft, &tally);
-            let dir = match self.watched(progress, Phase::Saving, &tally, write) {
+            let counter = StepCounter::of(draft.bytes.len(), draft.total_bytes());
+            let write = || self.write_saved(place, &draft, &counter);
+            let dir = match self.watched(progress, Phase::Saving, &counter, write) {
                 Ok(dir) => dir,
                 Err(_) if self.is_interrupted() => break,
                 Err(error) => {
@@ -157,11 +157,11 @@ impl Shared {
         self.state.lock().is_interrupted
     }
 
-    fn write_saved(self: &Arc<Self>, place: &Path, draft: &Draft, tally: &Tally) -> std::io::Result<SavedDir> {
+    fn write_saved(self: &Arc<Self>, place: &Path, draft: &Draft, counter: &StepCounter) -> std::io::Result<SavedDir> {
         let mut dir = SavedDir::create(place, &self.staging_name)?;
         let written = draft.bytes.iter().map(|(ino, stretches)| {
-            let pieces = self.write_stretches(&mut dir, *ino, stretches, tally);
-            tally.step();
+            let pieces = self.write_stretches(&mut dir, *ino, stretches, counter);
+            counter.step();
             pieces
         });
         let written: std::io::Result<Vec<Vec<Piece>>> = written.collect();
@@ -181,7 +181,7 @@ impl Shared {
         dir: &mut SavedDir,
         ino: Ino,
         stretches: &[Stretch],
-        tally: &Tally,
+        counter: &StepCounter,
     ) -> std::io::Result<Vec<Piece>> {
         let mut pieces = Vec::new();
         for stretch in stretches {
@@ -203,7 +203,7 @@ impl Shared {
                 let bytes = Fetcher::of(self).read(ino, start, length as usize)?;
                 let data = Some(dir.put(&bytes)?);
                 pieces.push(Piece { start, length, data });
-                tally.copied(length);
+                counter.copied(length);
                 start += length;
             }
         }

@@ -23,9 +23,9 @@ use elbow_file::{Errno, FileType, Handle, Stat, Storage, Time};
 use super::failure::{Failure, failure};
 use super::record::{Attributes, Record};
 use super::tree::Tree;
-use crate::absence::gone_is_none;
 use crate::clock::clock;
 use crate::execute::STAGING_MODE;
+use crate::missing::none_if_missing;
 use crate::parallel::parallel;
 use crate::staging::{JournalEntry, KEPT, MANIFEST, part_name};
 
@@ -34,13 +34,18 @@ const CLOCKS_APART_SECONDS: i64 = 300;
 const STICKY: u32 = 0o1000;
 
 /// Writes entries to the journal of the job.
-pub(crate) type Note<'a> = dyn Fn(&[JournalEntry]) -> Result<(), Errno> + 'a;
+pub(crate) type JournalWriter<'a> = dyn Fn(&[JournalEntry]) -> Result<(), Errno> + 'a;
 
 /// Steps of the record of this job that the server would refuse.
 ///
 /// # Errors
 /// What looking at the job's own directory says, or noting what is about to be tried.
-pub(super) fn refusals(record: &Record, tree: &Tree<'_>, job: &OsStr, note: &Note<'_>) -> Result<Vec<Failure>, Errno> {
+pub(super) fn refusals(
+    record: &Record,
+    tree: &Tree<'_>,
+    job: &OsStr,
+    note: &JournalWriter<'_>,
+) -> Result<Vec<Failure>, Errno> {
     let Some(server) = Server::of(tree)? else {
         return Ok(Vec::new());
     };
@@ -50,13 +55,13 @@ pub(super) fn refusals(record: &Record, tree: &Tree<'_>, job: &OsStr, note: &Not
 }
 
 /// A directory of somebody else's whose names are to be removed.
-struct Others<'a> {
+struct ForeignDirectory<'a> {
     path: &'a Path,
     dir: Handle,
     stat: Stat,
 }
 
-impl Others<'_> {
+impl ForeignDirectory<'_> {
     fn entry(&self) -> JournalEntry {
         JournalEntry::Staging {
             dir: self.path.to_owned(),
@@ -100,7 +105,7 @@ impl<'a> Server<'a> {
     }
 
     /// Directories that are removed, and in which nothing can be.
-    fn unremovable(&self, record: &Record, part: &OsStr, note: &Note<'_>) -> Result<Vec<Failure>, Errno> {
+    fn unremovable(&self, record: &Record, part: &OsStr, note: &JournalWriter<'_>) -> Result<Vec<Failure>, Errno> {
         let removed: Vec<_> = record.emptied().filter(|(_, names)| !names.is_empty()).collect();
         let failed = |path, errno| failure("remove what is in", path, errno);
         let looked = parallel(&removed, self.tree.threads, |(path, names)| {
@@ -116,7 +121,7 @@ impl<'a> Server<'a> {
         if others.is_empty() || !refused.is_empty() {
             return Ok(refused);
         }
-        note(&others.iter().map(Others::entry).collect::<Vec<_>>())?;
+        note(&others.iter().map(ForeignDirectory::entry).collect::<Vec<_>>())?;
         let tried = parallel(&others, self.tree.threads, |others| {
             let refused = self.try_names(&others.dir, part).err();
             refused.map(|errno| failed(others.path, errno))
@@ -125,8 +130,8 @@ impl<'a> Server<'a> {
     }
 
     /// The directory, if it has to be tried whether the names in it can be removed; what is gone needs not.
-    fn look<'p>(&self, path: &'p Path, names: &BTreeSet<OsString>) -> Result<Option<Others<'p>>, Errno> {
-        let Some(dir) = gone_is_none(self.tree.dir(path))? else {
+    fn look<'p>(&self, path: &'p Path, names: &BTreeSet<OsString>) -> Result<Option<ForeignDirectory<'p>>, Errno> {
+        let Some(dir) = none_if_missing(self.tree.dir(path))? else {
             return Ok(None);
         };
         let stat = self.storage().stat_handle(&dir)?;
@@ -137,7 +142,7 @@ impl<'a> Server<'a> {
             let names = names.iter().map(OsString::as_os_str);
             return self.check_own(&dir, names).map(|()| None);
         }
-        Ok(Some(Others { path, dir, stat }))
+        Ok(Some(ForeignDirectory { path, dir, stat }))
     }
 
     fn try_names(&self, dir: &Handle, part: &OsStr) -> Result<(), Errno> {
@@ -150,7 +155,7 @@ impl<'a> Server<'a> {
 
     /// In somebody else's sticky directory only what is one's own can be removed.
     fn check_own<'n>(&self, dir: &Handle, mut names: impl Iterator<Item = &'n OsStr>) -> Result<(), Errno> {
-        names.try_for_each(|name| match gone_is_none(self.storage().stat(dir, name))? {
+        names.try_for_each(|name| match none_if_missing(self.storage().stat(dir, name))? {
             Some(stat) if self.is_others(&stat) => Err(Errno::PERM),
             _ => Ok(()),
         })
@@ -176,7 +181,7 @@ impl<'a> Server<'a> {
             return Ok(());
         };
         let (dir, name) = self.tree.parent_of(path)?;
-        let Some(stat) = gone_is_none(self.storage().stat(&dir, &name))? else {
+        let Some(stat) = none_if_missing(self.storage().stat(&dir, &name))? else {
             return Ok(());
         };
         if !self.is_others(&stat) || stat.kind == FileType::Symlink || stat.mtime == mtime {

@@ -9,7 +9,7 @@ use elbow_file::{Errno, Handle, Storage};
 use parking_lot::Mutex;
 
 use crate::liveness::Lock;
-use crate::whose::Own;
+use crate::ownership::OwnDirectory;
 
 /// Directories that are remembered, and so kept open.
 const KNOWN_MAX: usize = 256;
@@ -30,7 +30,7 @@ pub(crate) struct Tree<'a> {
     known: Mutex<HashMap<PathBuf, Handle>>,
     /// The job's own directory, if it is known, and what is known of it.
     job: Option<Handle>,
-    own: OnceLock<Own>,
+    own: OnceLock<OwnDirectory>,
     /// Held by whoever works on the job.
     lock: Option<&'a Lock>,
     /// Directories beyond other mounts than this are not entered.
@@ -113,10 +113,10 @@ impl<'a> Tree<'a> {
     }
 
     /// The job's own directory and what it is like, if it is known.
-    pub(crate) fn own(&self) -> Result<Option<&Own>, Errno> {
+    pub(crate) fn own(&self) -> Result<Option<&OwnDirectory>, Errno> {
         let Some(job) = &self.job else { return Ok(None) };
         if self.own.get().is_none() {
-            let own = Own::of(self.storage, job.clone())?;
+            let own = OwnDirectory::of(self.storage, job.clone())?;
             self.own.get_or_init(|| own);
         }
         Ok(self.own.get())

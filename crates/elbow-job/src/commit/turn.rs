@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use elbow_file::{Access, Errno, Handle, Storage};
 
 use super::record::Record;
-use crate::absence::gone_is_none;
+use crate::missing::none_if_missing;
 use crate::staging::{MANIFEST, TURN, is_job_name};
 
 const PAUSE_FIRST: Duration = Duration::from_millis(1);
@@ -104,7 +104,7 @@ impl<'a> Turn<'a> {
 
     /// Tried once more, since what is left is seen by everybody.
     fn remove(&self) {
-        let remove = || gone_is_none(self.storage.unlink(self.root, OsStr::new(TURN)));
+        let remove = || none_if_missing(self.storage.unlink(self.root, OsStr::new(TURN)));
         let _ = remove().or_else(|_| remove());
     }
 
@@ -113,7 +113,7 @@ impl<'a> Turn<'a> {
             self.storage.stat_handle(file)?,
             self.storage.stat(self.root, OsStr::new(TURN)),
         );
-        Ok(gone_is_none(named)?.is_some_and(|named| (named.dev, named.ino) == (mine.dev, mine.ino)))
+        Ok(none_if_missing(named)?.is_some_and(|named| (named.dev, named.ino) == (mine.dev, mine.ino)))
     }
 
     /// Can the lock be that of a job of ours? Then there is another one than this here, which is not a kept one.
@@ -149,7 +149,7 @@ pub(crate) fn remove_old_turn(storage: &dyn Storage, root: &Handle) {
         root,
         file: None,
     };
-    if gone_is_none(storage.stat(root, OsStr::new(TURN))).is_ok_and(|found| found.is_some()) {
+    if none_if_missing(storage.stat(root, OsStr::new(TURN))).is_ok_and(|found| found.is_some()) {
         // Dropped with it; another's turn is left alone.
         let _ = turn.attempt();
     }

@@ -24,12 +24,12 @@ use super::failure::{Failure, Refusal, StepResult, failure, none_of};
 use super::keep::lost_content;
 use super::late::Immovable;
 use super::record::{Attributes, Departure, Patch, Placement, Replaced};
-use crate::absence::{gone_is_fine, gone_is_none, sync_dir};
 use crate::action::NewAttrs;
 use crate::closed;
 use crate::execute::{is_ever_opened, was_opened};
 use crate::job_files::{DEPARTED, LATE, NAMED, RECORD, RECORD_DRAFT, RESUME, UNDO, UndoPhase};
-use crate::lost::{self, Name};
+use crate::lost_answers::{self, Name};
+use crate::missing::{ignore_missing, none_if_missing, sync_dir};
 use crate::parallel::parallel;
 
 /// Takes back what was carried out of a record.
@@ -69,14 +69,14 @@ impl Undo<'_, '_> {
 
     fn forget_record(&self, keeps: bool) -> Result<(), Errno> {
         for marker in [DEPARTED, NAMED, LATE] {
-            gone_is_fine(self.apply.storage().unlink(&self.apply.job, OsStr::new(marker)))?;
+            ignore_missing(self.apply.storage().unlink(&self.apply.job, OsStr::new(marker)))?;
         }
         self.apply.storage().sync_all(&self.apply.job)?;
         if keeps && lost_content(self.apply.storage(), &self.apply.job, self.apply.record)?.is_empty() {
             return self.apply.rename_in_job(UNDO[2], RESUME);
         }
         // As a draft, it has room for the record of a job that is kept in another way.
-        gone_is_fine(self.apply.rename_in_job(UNDO[2], RECORD_DRAFT))
+        ignore_missing(self.apply.rename_in_job(UNDO[2], RECORD_DRAFT))
     }
 
     /// Takes back what can be, and gives the steps that cannot: what they are about is as the job made it, or waits under a hidden name. Afterwards there is
@@ -100,7 +100,7 @@ impl Undo<'_, '_> {
         }
         self.forget_slots().map_err(failed)?;
         stays.extend(self.bring_back(true).err().into_iter().flatten());
-        let forget = |name| gone_is_fine(self.apply.storage().unlink(&self.apply.job, OsStr::new(name)));
+        let forget = |name| ignore_missing(self.apply.storage().unlink(&self.apply.job, OsStr::new(name)));
         forget(DEPARTED)
             .and_then(|()| forget(NAMED))
             .and_then(|()| forget(LATE))
@@ -111,7 +111,7 @@ impl Undo<'_, '_> {
 
     /// Links that have not got their names.
     fn forget_slots(&self) -> Result<(), Errno> {
-        let forget = |linked: &Linked| gone_is_fine(self.apply.storage().unlink(&self.apply.job, &linked.slot));
+        let forget = |linked: &Linked| ignore_missing(self.apply.storage().unlink(&self.apply.job, &linked.slot));
         self.apply.linked.iter().try_for_each(forget)
     }
 
@@ -169,7 +169,7 @@ impl Undo<'_, '_> {
         if failures.is_empty() {
             // Who goes on from here later must save anew what is there then.
             let forget = |patch: &&Patch| {
-                Ok(gone_is_fine(
+                Ok(ignore_missing(
                     self.apply.storage().unlink(&self.apply.job, &patch.log_name()),
                 )?)
             };
@@ -199,7 +199,7 @@ impl Undo<'_, '_> {
         // After a death nobody knows which of them were set: only what is as the job wanted it can have been.
         let is_unsure = !self.apply.is_first() && !is_written;
         if is_unsure && !attributes.is_dir && !before.is_empty() {
-            let Some((dir, name)) = gone_is_none(self.apply.place_of(&attributes.path))? else {
+            let Some((dir, name)) = none_if_missing(self.apply.place_of(&attributes.path))? else {
                 return Ok(());
             };
             let Some(now) = self.apply.look(&dir, &name)? else {
@@ -283,24 +283,24 @@ impl Undo<'_, '_> {
             return Ok(());
         }
         let (from, to) = (
-            gone_is_none(self.apply.tree.parent_of(from))?,
-            gone_is_none(self.apply.tree.parent_of(to))?,
+            none_if_missing(self.apply.tree.parent_of(from))?,
+            none_if_missing(self.apply.tree.parent_of(to))?,
         );
         let Some(((from, name), (to, new_name))) = from.zip(to) else {
             return Ok(());
         };
-        if lost::are_one(self.apply.storage(), (&from, &name), (&to, &new_name))? {
-            gone_is_fine(self.apply.storage().unlink(&to, &new_name))?;
+        if lost_answers::are_one(self.apply.storage(), (&from, &name), (&to, &new_name))? {
+            ignore_missing(self.apply.storage().unlink(&to, &new_name))?;
         }
         Ok(())
     }
 
     /// A placed object goes back to where it waited; what it replaced gets its name again.
     fn displace(&self, placement: &Placement, placed: &Placed) -> StepResult {
-        let Some((dir, name)) = gone_is_none(self.apply.tree.parent_of(&placement.to))? else {
+        let Some((dir, name)) = none_if_missing(self.apply.tree.parent_of(&placement.to))? else {
             return Ok(());
         };
-        let Some((container, source)) = gone_is_none(self.apply.source(placement, &dir, &name))? else {
+        let Some((container, source)) = none_if_missing(self.apply.source(placement, &dir, &name))? else {
             return Ok(());
         };
         let (from, to) = ((&container, source.as_os_str()), (&dir, name.as_os_str()));
@@ -311,10 +311,12 @@ impl Undo<'_, '_> {
         // What only looks the same is taken away by whoever has made it, not by a recovery.
         let is_ours = match is_made {
             true => self.apply.may_be_one(from, to)?,
-            false => lost::are_one(self.apply.storage(), from, to)? && self.apply.has_two_names_by_us(placement)?,
+            false => {
+                lost_answers::are_one(self.apply.storage(), from, to)? && self.apply.has_two_names_by_us(placement)?
+            }
         };
         if is_ours {
-            return Ok(gone_is_fine(self.apply.storage().unlink(to.0, to.1))?);
+            return Ok(ignore_missing(self.apply.storage().unlink(to.0, to.1))?);
         }
         if self.apply.is_first() && !is_made || self.apply.look(from.0, from.1)?.is_some() {
             return Ok(());
@@ -330,11 +332,11 @@ impl Undo<'_, '_> {
         if self.apply.look(from.0, spare)?.is_some() {
             let storage = self.apply.storage();
             if self.apply.look(from.0, from.1)?.is_none() {
-                lost::rename(storage, to, from, RenameMode::Replace)?;
+                lost_answers::rename(storage, to, from, RenameMode::Replace)?;
             }
-            lost::rename(storage, (from.0, spare), to, RenameMode::Replace)?;
+            lost_answers::rename(storage, (from.0, spare), to, RenameMode::Replace)?;
             // Two names of one object: rename(2) does nothing then.
-            gone_is_fine(storage.unlink(from.0, spare))?;
+            ignore_missing(storage.unlink(from.0, spare))?;
             return Ok(());
         }
         // Somebody may have written to the old one meanwhile: who has made the exchange knows better than what it looks like.
@@ -369,7 +371,7 @@ impl Undo<'_, '_> {
 
     /// Directories that were closed before are closed again.
     fn close_dirs(&self) -> Result<(), Vec<Failure>> {
-        let close = |path: &Path, mode: u32| match gone_is_none(self.apply.tree.dir(path))? {
+        let close = |path: &Path, mode: u32| match none_if_missing(self.apply.tree.dir(path))? {
             Some(dir) => closed::close(self.apply.storage(), &dir, mode),
             None => Ok(()),
         };
@@ -382,10 +384,10 @@ impl Undo<'_, '_> {
     }
 
     fn bring_one_back(&self, departure: &Departure) -> StepResult {
-        let Some((dir, name)) = gone_is_none(self.apply.tree.parent_of(&departure.path))? else {
+        let Some((dir, name)) = none_if_missing(self.apply.tree.parent_of(&departure.path))? else {
             return Ok(());
         };
-        let Some((there, slot)) = gone_is_none(self.apply.slot(&dir, &departure.slot))? else {
+        let Some((there, slot)) = none_if_missing(self.apply.slot(&dir, &departure.slot))? else {
             return Ok(());
         };
         if self.apply.look(&there, slot)?.is_none() {
@@ -411,7 +413,7 @@ impl Apply<'_> {
         let Some(mode) = mode.filter(|_| !attributes.is_dir) else {
             return Ok(());
         };
-        let Some((dir, name)) = gone_is_none(self.place_of(&attributes.path))? else {
+        let Some((dir, name)) = none_if_missing(self.place_of(&attributes.path))? else {
             return Ok(());
         };
         match self.look(&dir, &name)? {

@@ -1,7 +1,7 @@
 //! Telling how the end of a job gets on: about every [`PROGRESS_INTERVAL`] by the clock, whatever else happens.
 //!
 //! ```text
-//!   the thread that ends the job ── work in threads ──> Tally (done, total)
+//!   the thread that ends the job ── work in threads ──> StepCounter (done, total)
 //!        └── looks at it by the clock, and calls the hook
 //! ```
 //!
@@ -15,7 +15,7 @@ use tracing::{info, info_span};
 
 use crate::report::{Phase, Progress, Steps};
 use crate::shared::{Shared, SharedState};
-use crate::tally::Tally;
+use crate::step_counter::StepCounter;
 
 /// A progress hook is called this often.
 pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -57,12 +57,12 @@ impl Shared {
         &self,
         progress: &mut Hook<'_>,
         phase: Phase,
-        tally: &Tally,
+        counter: &StepCounter,
         work: impl Fn() -> R + Sync,
     ) -> R {
         let mut tell = || {
             let counts = self.counts(&mut self.state.lock());
-            let steps = tally.so_far();
+            let steps = counter.so_far();
             progress(&Progress { phase, counts, steps });
         };
         tell();
@@ -137,10 +137,10 @@ mod tests {
 
     #[test]
     fn more_steps_than_were_foreseen_are_never_more_than_all() {
-        let tally = Tally::of(2, 10);
-        (0..3).for_each(|_| tally.step());
-        tally.copied(4);
-        let so_far = tally.so_far();
+        let counter = StepCounter::of(2, 10);
+        (0..3).for_each(|_| counter.step());
+        counter.copied(4);
+        let so_far = counter.so_far();
         assert_eq!((so_far.done, so_far.total), (3, 3));
         assert_eq!((so_far.bytes_done, so_far.bytes_total), (4, 10));
     }

@@ -6,13 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 
 use elbow_file::{Errno, Time};
 
+use super::boxed_unless_empty::BoxedUnlessEmpty;
 use super::mode::{GROUP_EXECUTE, SETGID, SETUID};
-use super::rare::Rare;
 use super::xattrs::{ACCESS_ACL, CAPABILITY, DEFAULT_ACL, acl_is_mode, acl_mode, apply_mode};
 use super::{Body, Inode, Inodes, Model, Work};
 use crate::abilities::{Ability, xattr_bytes};
 use crate::api::{Answer, Attr, Fetch, Ino, OpError, SetAttr, SetIds, SetTime, XattrMode};
-use crate::manners::Manner;
+use crate::behaviours::Behaviour;
 
 /// Longest name and value of an extended attribute (`XATTR_NAME_MAX`, `XATTR_SIZE_MAX`).
 const XATTR_NAME_MAX_BYTES: usize = 255;
@@ -42,7 +42,7 @@ pub(super) fn drop_capability(inode: &mut Inode) {
 impl Inode {
     /// chmod changes the access ACL too: what was fetched of it is no longer true.
     fn refresh_access_acl(&mut self) {
-        let xattrs = self.xattrs.as_mut().and_then(Rare::there);
+        let xattrs = self.xattrs.as_mut().and_then(BoxedUnlessEmpty::there);
         if let Some(acl) = xattrs.and_then(|xattrs| xattrs.get_mut(OsStr::new(ACCESS_ACL))) {
             apply_mode(acl, self.mode);
         }
@@ -154,7 +154,7 @@ impl Model {
     /// Does truncate(2) set the times of a file whose size stays?
     fn truncate_sets(&self, ino: Ino) -> Answer<bool> {
         let has_data = self.attr(ino)?.blocks > 0;
-        self.traits.manner(Manner::TruncateSets { has_data })
+        self.traits.behaviour(Behaviour::TruncateSets { has_data })
     }
 
     pub(crate) fn get_xattr(&self, ino: Ino, key: &OsStr) -> Answer<Vec<u8>> {

@@ -9,7 +9,7 @@ use super::mode::has_set_id;
 use super::{Inodes, StorageTraits};
 use crate::abilities::Ability;
 use crate::api::{Answer, Fetch, Ino, OpError, SetAttr};
-use crate::manners::Manner;
+use crate::behaviours::Behaviour;
 
 /// See the module's header.
 #[derive(Clone, Copy)]
@@ -139,7 +139,9 @@ impl Checks<'_> {
             return Err(Errno::NOTEMPTY.into());
         }
         match self.inodes.check_empty(other) {
-            Err(OpError::Errno(Errno::NOTEMPTY)) if self.traits.manner(Manner::FullExists)? => Err(Errno::EXIST.into()),
+            Err(OpError::Errno(Errno::NOTEMPTY)) if self.traits.behaviour(Behaviour::FullExists)? => {
+                Err(Errno::EXIST.into())
+            }
             answer => answer,
         }
     }

@@ -10,7 +10,7 @@ use crate::options::Publish;
 pub(crate) type Name = Arc<OsStr>;
 
 /// The job's own directory (`.elbow-<id>`), as a container for what has no place in the tree for a moment.
-pub(crate) const LIMBO: Ino = Ino(0);
+pub(crate) const IN_TRANSIT: Ino = Ino(0);
 
 /// What stays the same as long as a job lives.
 #[derive(Debug)]

@@ -16,8 +16,8 @@ use std::sync::atomic::AtomicU64;
 use elbow_file::Handle;
 use elbow_ranges::{RangeMap, RangeSet};
 
+use super::boxed_unless_empty::BoxedUnlessEmpty;
 use super::fill::{Chunk, Fill, Piece};
-use super::rare::Rare;
 use super::reserve::Reserve;
 
 /// A file that is still open for writing is drained from this much dirty data on.
@@ -55,9 +55,9 @@ pub(crate) struct Content {
     /// Old files: the job cut the original below its size.
     pub(crate) shortened: bool,
     /// Old files: what is in the patch file.
-    pub(crate) written: Rare<RangeSet>,
+    pub(crate) written: BoxedUnlessEmpty<RangeSet>,
     /// Old files: what is zero without being in the patch file.
-    pub(crate) zeroed: Rare<RangeSet>,
+    pub(crate) zeroed: BoxedUnlessEmpty<RangeSet>,
     /// What is to be reserved on the storage, if anything ever was.
     reserve: Option<Box<Reserve>>,
     /// The patch file exists.

@@ -25,6 +25,7 @@
 //! The operations of the command are methods of [`Model`], by what they are about: `names`, `content`, `attributes`.
 
 mod attributes;
+mod boxed_unless_empty;
 mod checks;
 mod config;
 mod content;
@@ -36,7 +37,6 @@ mod inodes;
 mod ledger;
 mod mode;
 mod names;
-mod rare;
 mod reserve;
 mod schedule;
 mod traits;
@@ -54,7 +54,7 @@ use crate::prelist::Prelist;
 use crate::report::Counts;
 use crate::routes::Routes;
 use checks::Checks;
-pub(crate) use config::{LIMBO, ModelConfig, Name};
+pub(crate) use config::{IN_TRANSIT, ModelConfig, Name};
 pub(crate) use file_data::{Content, EAGER_DRAIN_BYTES, Segment, SegmentSource};
 use fill::MemoryPiece;
 pub(crate) use fill::{Fill, Piece};

@@ -8,7 +8,7 @@ use super::inherit::Inheritance;
 use super::{Body, Dir, Inode, Model, Work};
 use crate::abilities::{Ability, of_name};
 use crate::api::{Answer, Attr, Caller, Ino, Listed, OpError};
-use crate::manners::Manner;
+use crate::behaviours::Behaviour;
 
 /// A symbolic link's target is shorter than this (`PATH_MAX`).
 const TARGET_MAX_BYTES: usize = 4096;
@@ -223,7 +223,7 @@ impl Model {
         }
         // Only the `..` of a directory changes with its parent, and file systems differ in whether that sets its times.
         let has_dir = self.inodes.at(a.0).is_dir() || self.inodes.at(b.0).is_dir();
-        let sets_times = a.1 != b.1 && has_dir && self.traits.manner(Manner::ExchangeSets)?;
+        let sets_times = a.1 != b.1 && has_dir && self.traits.behaviour(Behaviour::ExchangeSets)?;
         self.inodes.remove_name(a.0, a.1, a.2);
         self.inodes.remove_name(b.0, b.1, b.2);
         self.inodes.add_name(a.0, b.1, b.2);

@@ -1,20 +1,20 @@
 //! What this storage cannot do, or does in its own way, as far as that is known by now.
 //!
 //! ```text
-//!   able, manner, nature    known: the answer;  unknown: what to fetch (`OpError::NeedsStorage`)
+//!   able, behaviour, nature    known: the answer;  unknown: what to fetch (`OpError::NeedsStorage`)
 //!   learn..., note...       what a trial on the storage gave
 //! ```
 //!
 //! Invariants: what was learned holds for the whole job, so that the same operation gets the same answer at its
 //! beginning and at its end; nothing is refused because of what is not known.
 //!
-//! Not here: the trials themselves ([`crate::abilities`], [`crate::manners`]), and room ([`super::SpaceLedger`]).
+//! Not here: the trials themselves ([`crate::abilities`], [`crate::behaviours`]), and room ([`super::SpaceLedger`]).
 
 use elbow_file::{Errno, Nature, Stat};
 
 use crate::abilities::{Abilities, Ability, Modes, SIZE_EVERYWHERE, Trial};
 use crate::api::{Answer, Fetch, OpError};
-use crate::manners::Manner;
+use crate::behaviours::Behaviour;
 
 /// See the module's header.
 #[derive(Debug)]
@@ -64,9 +64,9 @@ impl StorageTraits {
     }
 
     /// In which of two ways does the storage do that?
-    pub(crate) fn manner(&self, manner: Manner) -> Answer<bool> {
-        let unknown = || OpError::NeedsStorage(Fetch::Ability(Ability::Manner(manner)));
-        self.abilities.manner(manner).ok_or_else(unknown)
+    pub(crate) fn behaviour(&self, behaviour: Behaviour) -> Answer<bool> {
+        let unknown = || OpError::NeedsStorage(Fetch::Ability(Ability::Behaviour(behaviour)));
+        self.abilities.behaviour(behaviour).ok_or_else(unknown)
     }
 
     /// What a trial gave. An error that may pass is not remembered, but given back.

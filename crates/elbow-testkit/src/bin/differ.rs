@@ -11,11 +11,11 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
-use elbow_testkit::differ::actor::{self, Orders};
-use elbow_testkit::differ::campaign::{Bench, Summary};
+use elbow_testkit::differ::actor::{self, ActorInput};
+use elbow_testkit::differ::campaign::{Summary, TrialContext};
 use elbow_testkit::differ::case::{Case, Runner};
 use elbow_testkit::differ::draw::{Length, draw};
-use elbow_testkit::differ::ground::{Lab, Storage, enter_own_mounts};
+use elbow_testkit::differ::ground::{Storage, StorageHost, enter_own_mounts};
 use elbow_testkit::differ::known::KnownList;
 use elbow_testkit::differ::plant::Bug;
 use elbow_testkit::differ::trial::{Programs, Trial};
@@ -130,7 +130,7 @@ fn parse_storages(text: &str) -> Result<Vec<Storage>> {
 }
 
 fn main() -> ExitCode {
-    if Orders::of_environment().is_some() {
+    if ActorInput::of_environment().is_some() {
         actor::play();
     }
     match run(&Arguments::parse()) {
@@ -204,15 +204,15 @@ fn parse_runner(text: &str) -> Result<Runner> {
 }
 
 fn explore(arguments: &Arguments, storage: Storage, programs: &Programs, known: &KnownList) -> Result<bool> {
-    let lab = Lab::new(storage).with_context(|| format!("mounting {}", storage.name()))?;
-    let bench = Bench {
-        lab: &lab,
+    let test_storage = StorageHost::new(storage).with_context(|| format!("mounting {}", storage.name()))?;
+    let trial_context = TrialContext {
+        test_storage: &test_storage,
         programs,
         known,
     };
     let began = Instant::now();
     let adjust = |case: &mut Case| adjust(arguments, case);
-    let summary = bench.run(arguments.seeds.clone(), arguments.calls, arguments.threads, &adjust)?;
+    let summary = trial_context.run(arguments.seeds.clone(), arguments.calls, arguments.threads, &adjust)?;
     let seconds = began.elapsed().as_secs_f64();
     println!(
         "{}: {} cases, {} calls in {seconds:.1} s",
@@ -223,13 +223,13 @@ fn explore(arguments: &Arguments, storage: Storage, programs: &Programs, known: 
     for (why, count) in summary.known_by_why() {
         println!("  {count:6} known     {why}");
     }
-    tell(arguments, &bench, &summary)?;
+    tell(arguments, &trial_context, &summary)?;
     Ok(summary.found.is_empty())
 }
 
-fn tell(arguments: &Arguments, bench: &Bench<'_>, summary: &Summary) -> Result<()> {
+fn tell(arguments: &Arguments, trial_context: &TrialContext<'_>, summary: &Summary) -> Result<()> {
     for (number, ((_, signature), found)) in summary.found.iter().enumerate() {
-        let storage = bench.lab.storage().name();
+        let storage = trial_context.test_storage.storage().name();
         println!("  {:6} NEW       {signature} (seed {})", found.count, found.seed);
         let mut case = found.case.clone();
         let mut header = format!(
@@ -237,10 +237,11 @@ fn tell(arguments: &Arguments, bench: &Bench<'_>, summary: &Summary) -> Result<(
             found.seed, found.count, summary.cases
         );
         if arguments.minimise {
-            let (small, often) = bench.minimise(&case, signature, "small")?;
+            let (small, often) = trial_context.minimise(&case, signature, "small")?;
             case = small;
             header += &format!(", again {often} of 5 times");
-            let findings = Trial::run(&case, bench.lab, bench.programs, "again")?.findings(&case);
+            let findings =
+                Trial::run(&case, trial_context.test_storage, trial_context.programs, "again")?.findings(&case);
             let now = findings.iter().find(|finding| finding.signature == *signature);
             header += &format!(
                 "\n{}",
@@ -267,21 +268,21 @@ fn save(path: &Path, case: &Case, header: &str) -> Result<()> {
 
 fn replay(arguments: &Arguments, programs: &Programs, known: &KnownList) -> Result<bool> {
     let mut clean = true;
-    let mut labs: Vec<Lab> = Vec::new();
+    let mut labs: Vec<StorageHost> = Vec::new();
     for path in &arguments.replay {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         let case = Case::decode(&text).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
         let Some(storage) = Storage::of_name(&case.storage) else {
             bail!("there is no storage \"{}\"", case.storage)
         };
-        if !labs.iter().any(|lab| lab.storage() == storage) {
-            labs.push(Lab::new(storage)?);
+        if !labs.iter().any(|test_storage| test_storage.storage() == storage) {
+            labs.push(StorageHost::new(storage)?);
         }
-        let lab = labs
+        let test_storage = labs
             .iter()
-            .find(|lab| lab.storage() == storage)
+            .find(|test_storage| test_storage.storage() == storage)
             .context("a lab that was just made")?;
-        let findings = Trial::run(&case, lab, programs, "replay")?.findings(&case);
+        let findings = Trial::run(&case, test_storage, programs, "replay")?.findings(&case);
         println!(
             "{}: {}",
             path.display(),
@@ -295,8 +296,12 @@ fn replay(arguments: &Arguments, programs: &Programs, known: &KnownList) -> Resu
             println!("  {}{}\n{}", finding.signature, why.unwrap_or_default(), finding.detail);
         }
         if let Some(finding) = findings.first().filter(|_| arguments.minimise) {
-            let bench = Bench { lab, programs, known };
-            let (small, often) = bench.minimise(&case, &finding.signature, "small")?;
+            let trial_context = TrialContext {
+                test_storage,
+                programs,
+                known,
+            };
+            let (small, often) = trial_context.minimise(&case, &finding.signature, "small")?;
             let said = format!(
                 "{}\nshown {often} of 5 times before it was made small\n{}",
                 finding.signature, finding.detail

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Parser;
 use elbow_testkit::duration::parse_duration;
 use elbow_testkit::signals::Signals;
-use elbow_testkit::sshbed::SshBed;
+use elbow_testkit::sshbed::SshTestbed;
 
 /// Runs a private ssh server behind a delay until SIGINT or SIGTERM.
 ///
@@ -25,8 +25,8 @@ struct Arguments {
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let signals = Signals::block();
-    let bed = SshBed::start(&arguments.dir, arguments.one_way)?;
-    writeln!(io::stdout(), "{}", serde_json::to_string(bed.access())?)?;
+    let testbed = SshTestbed::start(&arguments.dir, arguments.one_way)?;
+    writeln!(io::stdout(), "{}", serde_json::to_string(testbed.access())?)?;
     signals.wait_for_end();
     Ok(())
 }

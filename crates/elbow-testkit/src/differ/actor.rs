@@ -26,7 +26,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 use super::act::Worker;
 use super::answer;
-use super::case::{Case, Ending, Person, Runner};
+use super::case::{Case, Ending, Runner, WorkerIdentity};
 use super::look::{encode_view, look};
 use super::plant::{Bug, Planted};
 use super::word::Word;
@@ -54,7 +54,7 @@ const FAILS_FIRST: &str = "DIFFER_FAILS_FIRST";
 
 /// What an actor is told.
 #[derive(Clone, Debug)]
-pub struct Orders {
+pub struct ActorInput {
     /// The case, as a file.
     pub script: PathBuf,
     /// Its directory.
@@ -67,7 +67,7 @@ pub struct Orders {
     pub fails_first: bool,
 }
 
-impl Orders {
+impl ActorInput {
     /// As variables of the environment, which `elbow run` leaves as they are.
     pub fn to_environment(&self) -> Vec<(&'static str, OsString)> {
         let mut environment = vec![
@@ -96,8 +96,8 @@ impl Orders {
 
 /// Plays the case of the environment and ends the process.
 pub fn play() -> ! {
-    let ended = match Orders::of_environment() {
-        Some(orders) => play_case(&orders),
+    let ended = match ActorInput::of_environment() {
+        Some(actor_input) => play_case(&actor_input),
         None => Err(io::Error::other("an actor finds its orders in the environment")),
     };
     std::process::exit(ended.unwrap_or_else(|error| broken(&error)));
@@ -108,14 +108,14 @@ fn broken(error: &io::Error) -> i32 {
     BROKEN_CODE
 }
 
-fn play_case(orders: &Orders) -> io::Result<i32> {
-    let script = std::fs::read_to_string(&orders.script)?;
+fn play_case(actor_input: &ActorInput) -> io::Result<i32> {
+    let script = std::fs::read_to_string(&actor_input.script)?;
     let case = Case::decode(&script).map_err(io::Error::other)?;
     // Whoever is run again finds what it has said before.
-    let fails_first = orders.fails_first && std::fs::metadata(&orders.log)?.len() == 0;
-    let mut log = OpenOptions::new().append(true).open(&orders.log)?;
-    std::env::set_current_dir(&orders.root)?;
-    let workers = start_workers(&case, orders)?;
+    let fails_first = actor_input.fails_first && std::fs::metadata(&actor_input.log)?.len() == 0;
+    let mut log = OpenOptions::new().append(true).open(&actor_input.log)?;
+    std::env::set_current_dir(&actor_input.root)?;
+    let workers = start_workers(&case, actor_input)?;
     for (number, step) in case.steps.iter().enumerate() {
         match workers[step.worker].ask(number)? {
             Some(said) => writeln!(log, "{number} {said}")?,
@@ -168,11 +168,11 @@ impl Link {
 
     fn say(&self, number: usize) -> io::Result<Option<String>> {
         send(&self.socket, &(number as u64).to_le_bytes(), SendFlags::empty())?;
-        self.hear()
+        self.receive()
     }
 
     /// What it says next; `None` when it says nothing.
-    fn hear(&self) -> io::Result<Option<String>> {
+    fn receive(&self) -> io::Result<Option<String>> {
         let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
         let patience = Timespec {
             tv_sec: CALL_SECONDS_MAX,
@@ -189,7 +189,7 @@ impl Link {
     }
 }
 
-fn start_workers(case: &Case, orders: &Orders) -> io::Result<Vec<Link>> {
+fn start_workers(case: &Case, actor_input: &ActorInput) -> io::Result<Vec<Link>> {
     let mut links: Vec<Link> = Vec::new();
     for person in &case.workers {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -198,7 +198,7 @@ fn start_workers(case: &Case, orders: &Orders) -> io::Result<Vec<Link>> {
             0 => {
                 // Theirs would keep the others from seeing that the actor has gone.
                 drop((ours, links));
-                let worked = work(case, person, orders, &theirs);
+                let worked = work(case, person, actor_input, &theirs);
                 std::process::exit(worked.map_or_else(|error| broken(&error), |()| 0));
             }
             pid => {
@@ -209,18 +209,18 @@ fn start_workers(case: &Case, orders: &Orders) -> io::Result<Vec<Link>> {
     }
     // Each has opened the top before any of them closes it.
     for link in &links {
-        link.hear()?;
+        link.receive()?;
     }
     Ok(links)
 }
 
 /// The life of a worker.
-fn work(case: &Case, person: &Person, orders: &Orders, socket: &OwnedFd) -> io::Result<()> {
+fn work(case: &Case, person: &WorkerIdentity, actor_input: &ActorInput, socket: &OwnedFd) -> io::Result<()> {
     // A pipe that nobody reads says EPIPE instead of ending us.
     // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    let mut worker = Worker::new(&orders.root, Planted::new(orders.bug))?;
+    let mut worker = Worker::new(&actor_input.root, Planted::new(actor_input.bug))?;
     if case.runner == Runner::Root {
         become_person(person)?;
     }
@@ -245,7 +245,7 @@ fn work(case: &Case, person: &Person, orders: &Orders, socket: &OwnedFd) -> io::
     Ok(())
 }
 
-fn become_person(person: &Person) -> io::Result<()> {
+fn become_person(person: &WorkerIdentity) -> io::Result<()> {
     let groups: Vec<Gid> = person.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
     let (uid, gid) = (Uid::from_raw(person.uid), Gid::from_raw(person.gid));
     rustix::thread::set_thread_groups(&groups)?;

@@ -148,14 +148,14 @@ pub fn names(mut names: Vec<Vec<u8>>) -> String {
 
 /// What can be known of a run by who worked in it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Eyes {
+pub struct Visibility {
     /// An ordinary user of that id.
     pub own: Option<u32>,
     /// It is on sshfs.
     pub is_far: bool,
 }
 
-impl Eyes {
+impl Visibility {
     /// A part of what is seen; `None` where it says nothing.
     pub fn part(self, part: &str, value: &str) -> Option<String> {
         if self.is_far && matches!(part, "links" | "same") {
@@ -197,25 +197,28 @@ mod tests {
 
     #[test]
     fn who_has_no_mapping_is_another() {
-        let eyes = Eyes {
+        let visibility = Visibility {
             own: Some(1),
             is_far: false,
         };
-        assert_eq!(eyes.answer("ok kind=dir uid=1 gid=1998"), "ok kind=dir uid=1 gid=other");
         assert_eq!(
-            eyes.answer("ok u::rwx,u1:rw-,g2000:---,o::r--"),
+            visibility.answer("ok kind=dir uid=1 gid=1998"),
+            "ok kind=dir uid=1 gid=other"
+        );
+        assert_eq!(
+            visibility.answer("ok u::rwx,u1:rw-,g2000:---,o::r--"),
             "ok u::rwx,u1:rw-,gother:---,o::r--"
         );
-        assert_eq!(eyes.answer("EPERM"), "EPERM");
+        assert_eq!(visibility.answer("EPERM"), "EPERM");
     }
 
     #[test]
     fn sshfs_knows_neither_errors_nor_links() {
-        let eyes = Eyes {
+        let visibility = Visibility {
             own: None,
             is_far: true,
         };
-        assert_eq!(eyes.answer("ENOTEMPTY"), "E");
-        assert_eq!(eyes.answer("ok kind=file links=1 uid=5"), "ok kind=file uid=5");
+        assert_eq!(visibility.answer("ENOTEMPTY"), "E");
+        assert_eq!(visibility.answer("ok kind=file links=1 uid=5"), "ok kind=file uid=5");
     }
 }

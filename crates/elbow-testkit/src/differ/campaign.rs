@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::case::Case;
 use super::compare::{Class, Finding};
 use super::draw::{Length, draw};
-use super::ground::Lab;
+use super::ground::StorageHost;
 use super::known::KnownList;
 use super::shrink::shrink;
 use super::trial::{Programs, Trial};
@@ -25,9 +25,9 @@ const UNSTEADY: &str = "the native system does not answer the same twice";
 
 /// What is needed to try a case.
 #[derive(Clone, Copy, Debug)]
-pub struct Bench<'a> {
+pub struct TrialContext<'a> {
     /// The storage.
-    pub lab: &'a Lab,
+    pub test_storage: &'a StorageHost,
     /// What is started.
     pub programs: &'a Programs,
     /// What is known.
@@ -46,7 +46,7 @@ pub struct Examined {
 }
 
 /// What was found, by signature.
-pub type Tally = BTreeMap<(Class, String), Found>;
+pub type FindingCounts = BTreeMap<(Class, String), Found>;
 
 /// One signature.
 #[derive(Clone, Debug)]
@@ -69,12 +69,12 @@ pub struct Summary {
     /// How many calls they had.
     pub calls: u64,
     /// What is not known.
-    pub found: Tally,
+    pub found: FindingCounts,
     /// How often what is known was met, with why.
     pub known: BTreeMap<(String, String), u64>,
 }
 
-impl Bench<'_> {
+impl TrialContext<'_> {
     /// Runs a case until nothing known hides the rest; `name` is that of no other case under way there.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ impl Bench<'_> {
         let (mut case, mut known) = (case.clone(), Vec::new());
         let mut given_up = format!("more than {KNOWN_MAX} calls of a case met something known");
         for _ in 0..KNOWN_MAX {
-            let trial = match Trial::run(&case, self.lab, self.programs, name) {
+            let trial = match Trial::run(&case, self.test_storage, self.programs, name) {
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                     given_up = "a case cannot be played without a call that met something known".to_owned();
                     break;
@@ -91,7 +91,7 @@ impl Bench<'_> {
                 trial => trial?,
             };
             let findings = trial.findings(&case);
-            let of = |finding: &Finding| self.known.of(self.lab.storage(), &case, finding);
+            let of = |finding: &Finding| self.known.of(self.test_storage.storage(), &case, finding);
             let (met, findings): (Vec<Finding>, _) = findings.into_iter().partition(|finding| of(finding).is_some());
             let call = met.iter().find(|finding| finding.step.is_some());
             // What the rest is caused by is seen when the call is out of the way.
@@ -134,7 +134,7 @@ impl Bench<'_> {
             return Ok(Default::default());
         }
         let again = trial
-            .beside_another(case, self.lab, self.programs, name)?
+            .beside_another(case, self.test_storage, self.programs, name)?
             .findings(case);
         let is_again = |finding: &Finding| again.iter().any(|other| other.signature == finding.signature);
         Ok(findings.into_iter().partition(is_again))
@@ -158,7 +158,7 @@ impl Bench<'_> {
                 if seed >= seeds.end {
                     return Ok(());
                 }
-                let mut case = draw(seed, self.lab.storage(), length);
+                let mut case = draw(seed, self.test_storage.storage(), length);
                 if !adjust(&mut case) {
                     continue;
                 }
@@ -182,7 +182,7 @@ impl Bench<'_> {
     fn tell_new(&self, seed: u64, examined: &Examined, summary: &Summary) {
         for finding in &examined.findings {
             if !summary.found.contains_key(&(finding.class, finding.signature.clone())) {
-                let storage = self.lab.storage().name();
+                let storage = self.test_storage.storage().name();
                 eprintln!("{storage}: seed {seed}: {}", finding.signature);
             }
         }
@@ -194,7 +194,7 @@ impl Bench<'_> {
     /// What the lab says.
     pub fn minimise(&self, case: &Case, signature: &str, name: &str) -> io::Result<(Case, u32)> {
         let shows = |case: &Case| -> io::Result<bool> {
-            match Trial::run(case, self.lab, self.programs, name) {
+            match Trial::run(case, self.test_storage, self.programs, name) {
                 // Made smaller, it lacks what let it be played.
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(false),
                 trial => Ok(trial?

@@ -33,7 +33,7 @@ pub struct Case {
     /// Options of `elbow run`, a line each.
     pub options: Vec<String>,
     /// Who does the calls.
-    pub workers: Vec<Person>,
+    pub workers: Vec<WorkerIdentity>,
     /// What was there before.
     pub old: Vec<Old>,
     /// Which worker does what, in this order.
@@ -81,7 +81,7 @@ pub enum Ending {
 
 /// Who a worker is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Person {
+pub struct WorkerIdentity {
     /// Its user.
     pub uid: u32,
     /// Its group.
@@ -410,7 +410,7 @@ impl Case {
                 let [uid, gid, groups @ ..] = &numbers?[..] else {
                     return None;
                 };
-                self.workers.push(Person {
+                self.workers.push(WorkerIdentity {
                     uid: *uid,
                     gid: *gid,
                     groups: groups.to_vec(),

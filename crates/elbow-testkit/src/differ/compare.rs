@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::answer::Eyes;
+use super::answer::Visibility;
 use super::case::{Case, Ending, Runner};
 use super::draw::ordinary;
 use super::ground::Storage;
-use super::look::{Seen, View};
+use super::look::{FileView, View};
 use super::word::spell;
 
 /// What one run said and left.
@@ -72,20 +72,20 @@ impl fmt::Display for Class {
 
 /// All differences of a job to the native run of the same case.
 pub fn compare(case: &Case, native: &Run, job: &Run) -> Vec<Finding> {
-    let eyes = Eyes {
+    let visibility = Visibility {
         own: (case.runner == Runner::User).then(|| ordinary().uid),
         is_far: is_far(case),
     };
-    compare_equal_eyes(case, &native.seen_by(eyes), &job.seen_by(eyes))
+    compare_equal_eyes(case, &native.seen_by(visibility), &job.seen_by(visibility))
 }
 
 impl Run {
     /// As who worked in it knows it. What is stored is looked at by root.
-    fn seen_by(&self, eyes: Eyes) -> Self {
-        let part = |(part, value): (&String, &String)| Some((part.clone(), eyes.part(part, value)?));
-        let see = |seen: &Seen| seen.iter().filter_map(part).collect();
+    fn seen_by(&self, visibility: Visibility) -> Self {
+        let part = |(part, value): (&String, &String)| Some((part.clone(), visibility.part(part, value)?));
+        let see = |seen: &FileView| seen.iter().filter_map(part).collect();
         Self {
-            answers: self.answers.iter().map(|said| eyes.answer(said)).collect(),
+            answers: self.answers.iter().map(|said| visibility.answer(said)).collect(),
             inside: self
                 .inside
                 .iter()
@@ -244,7 +244,7 @@ fn cause(said: &str) -> String {
 /// Where two views differ: a finding for each part that does, with all paths.
 fn views(class: Class, when: &str, expected: &View, found: &View) -> Vec<Finding> {
     let mut parts: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let nothing = Seen::new();
+    let nothing = FileView::new();
     for name in expected
         .keys()
         .chain(found.keys().filter(|name| !expected.contains_key(*name)))
@@ -279,7 +279,7 @@ fn is_of_no_command(path: &[u8]) -> bool {
 }
 
 /// The parts that differ, each with what it was and is.
-fn differing(had: &Seen, has: &Seen) -> Vec<(String, String)> {
+fn differing(had: &FileView, has: &FileView) -> Vec<(String, String)> {
     match (had.get("kind"), has.get("kind")) {
         (Some(kind), None) => return vec![(format!("{kind} missing"), "missing".to_owned())],
         (None, Some(kind)) => return vec![(format!("{kind} too many"), "not expected".to_owned())],

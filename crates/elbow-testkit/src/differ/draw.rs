@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-use super::case::{Case, Ending, Person, Runner, Step};
+use super::case::{Case, Ending, Runner, Step, WorkerIdentity};
 use super::ground::Storage;
 use super::word::{At, Bits, MAPS, Name, SLOTS, Slot};
 
@@ -34,7 +34,7 @@ const ODD_NAMES: [&str; 9] = ["n*255", "n*256", "s p", "\u{e4}", ".", "..", "", 
 
 /// What something probably is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sort {
+enum ProbableKind {
     Dir,
     File,
     Link,
@@ -43,18 +43,18 @@ enum Sort {
 
 /// What a worker probably has.
 #[derive(Clone, Debug, Default)]
-struct Hand {
+struct WorkerState {
     cwd: String,
-    slots: [Option<(String, Option<Sort>)>; SLOTS as usize],
+    slots: [Option<(String, Option<ProbableKind>)>; SLOTS as usize],
     maps: [bool; MAPS as usize],
 }
 
 /// See the module's header.
-struct Draw {
+struct CaseGenerator {
     rng: StdRng,
-    known: Vec<(String, Sort)>,
-    hands: Vec<Hand>,
-    workers: Vec<Person>,
+    known: Vec<(String, ProbableKind)>,
+    hands: Vec<WorkerState>,
+    workers: Vec<WorkerIdentity>,
     /// The worker whose turn it is.
     turn: usize,
     storage: Storage,
@@ -89,9 +89,9 @@ impl Length {
 
 /// The case of a seed.
 pub fn draw(seed: u64, storage: Storage, length: Length) -> Case {
-    let mut draw = Draw {
+    let mut draw = CaseGenerator {
         rng: StdRng::seed_from_u64(seed),
-        known: vec![(".".to_owned(), Sort::Dir)],
+        known: vec![(".".to_owned(), ProbableKind::Dir)],
         hands: Vec::new(),
         workers: Vec::new(),
         turn: 0,
@@ -101,9 +101,9 @@ pub fn draw(seed: u64, storage: Storage, length: Length) -> Case {
     let runner = draw.runner();
     draw.workers = draw.people(runner);
     draw.hands = vec![
-        Hand {
+        WorkerState {
             cwd: ".".to_owned(),
-            ..Hand::default()
+            ..WorkerState::default()
         };
         draw.workers.len()
     ];
@@ -128,7 +128,7 @@ pub fn draw(seed: u64, storage: Storage, length: Length) -> Case {
     }
 }
 
-impl Draw {
+impl CaseGenerator {
     fn chance(&mut self, percent: u32) -> bool {
         self.rng.random_range(0..100) < percent
     }
@@ -145,25 +145,25 @@ impl Draw {
         }
     }
 
-    fn people(&mut self, runner: Runner) -> Vec<Person> {
+    fn people(&mut self, runner: Runner) -> Vec<WorkerIdentity> {
         let count = self.rng.random_range(1..=3);
         if runner == Runner::User {
             return vec![ordinary(); count];
         }
         if !self.storage.has_users() {
-            return vec![Person::default(); count];
+            return vec![WorkerIdentity::default(); count];
         }
         (0..count).map(|_| self.person()).collect()
     }
 
-    fn person(&mut self) -> Person {
+    fn person(&mut self) -> WorkerIdentity {
         let uid = self.one(&[0, USERS[0], USERS[1]]);
         let groups = if self.chance(50) {
             vec![SHARED_GROUP]
         } else {
             Vec::new()
         };
-        Person { uid, gid: uid, groups }
+        WorkerIdentity { uid, gid: uid, groups }
     }
 
     fn ending(&mut self) -> Ending {
@@ -213,7 +213,7 @@ impl Draw {
         }
     }
 
-    fn hand(&mut self) -> &mut Hand {
+    fn worker_state(&mut self) -> &mut WorkerState {
         &mut self.hands[self.turn]
     }
 
@@ -226,10 +226,10 @@ impl Draw {
     }
 
     /// A slot with something of that sort in it, mostly.
-    fn slot_of(&mut self, sort: Sort) -> Slot {
-        let hand = &self.hands[self.turn];
+    fn slot_of(&mut self, sort: ProbableKind) -> Slot {
+        let worker_state = &self.hands[self.turn];
         let filled = |slot: &u8| {
-            hand.slots[usize::from(*slot)]
+            worker_state.slots[usize::from(*slot)]
                 .as_ref()
                 .is_some_and(|(_, open)| *open == Some(sort))
         };
@@ -242,7 +242,7 @@ impl Draw {
     }
 
     /// Something that exists, of that sort where there is one.
-    fn existing(&mut self, sort: Sort) -> String {
+    fn existing(&mut self, sort: ProbableKind) -> String {
         let good: Vec<String> = self
             .known
             .iter()
@@ -266,7 +266,7 @@ impl Draw {
         let dir = if self.chance(4) {
             self.anything()
         } else {
-            self.existing(Sort::Dir)
+            self.existing(ProbableKind::Dir)
         };
         let name = if self.chance(3) {
             self.one(&ODD_NAMES)
@@ -281,7 +281,7 @@ impl Draw {
     }
 
     /// Something, of that sort mostly.
-    fn path(&mut self, sort: Sort) -> String {
+    fn path(&mut self, sort: ProbableKind) -> String {
         match self.rng.random_range(0..100) {
             0..75 => self.existing(sort),
             75..90 => self.anything(),
@@ -295,13 +295,13 @@ impl Draw {
         match self.rng.random_range(0..100) {
             0..60 => (At::Root, name(&path)),
             60..85 => {
-                let cwd = self.hand().cwd.clone();
+                let cwd = self.worker_state().cwd.clone();
                 (At::Cwd, name(&relative(&cwd, &path)))
             }
             _ => {
-                let slot = self.slot_of(Sort::Dir);
-                match self.hand().slots[usize::from(slot.0)].clone() {
-                    Some((dir, Some(Sort::Dir))) => (At::Slot(slot), name(&relative(&dir, &path))),
+                let slot = self.slot_of(ProbableKind::Dir);
+                match self.worker_state().slots[usize::from(slot.0)].clone() {
+                    Some((dir, Some(ProbableKind::Dir))) => (At::Slot(slot), name(&relative(&dir, &path))),
                     _ => (At::Root, name(&path)),
                 }
             }
@@ -310,7 +310,7 @@ impl Draw {
 
     /// Seldom by way of another directory.
     fn detour(&mut self, path: &str) -> String {
-        let dir = self.existing(Sort::Dir);
+        let dir = self.existing(ProbableKind::Dir);
         if dir != "." && self.chance(3) {
             let back = "../".repeat(dir.matches('/').count() + 1);
             return format!("{dir}/{back}{path}");
@@ -318,7 +318,7 @@ impl Draw {
         path.to_owned()
     }
 
-    fn learn(&mut self, path: &str, sort: Sort) {
+    fn learn(&mut self, path: &str, sort: ProbableKind) {
         // Below an empty name there would be the root of the machine.
         if !path.is_empty() && path != "." && !self.known.iter().any(|(known, _)| known == path) {
             self.known.push((path.to_owned(), sort));
@@ -351,8 +351,8 @@ impl Draw {
 }
 
 /// Who an ordinary user's job runs as.
-pub fn ordinary() -> Person {
-    Person {
+pub fn ordinary() -> WorkerIdentity {
+    WorkerIdentity {
         uid: ORDINARY,
         gid: ORDINARY,
         groups: vec![ORDINARY, ORDINARY_GROUP],

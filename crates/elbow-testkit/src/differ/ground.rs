@@ -19,10 +19,10 @@ use std::time::Duration;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
 use tempfile::TempDir;
 
-use super::case::{Person, Runner};
+use super::case::{Runner, WorkerIdentity};
 use super::draw::ordinary;
 use crate::slowfs::{Mounted, SlowFs, SlowOptions};
-use crate::sshbed::{SshBed, SshMount};
+use crate::sshbed::{SshMount, SshTestbed};
 
 /// The size of an image; what is not written takes no room.
 const IMAGE_BYTES: u64 = 1 << 30;
@@ -156,17 +156,17 @@ impl Storage {
 
 /// A mounted storage, on which there is a place for each tree; gone when dropped.
 #[derive(Debug)]
-pub struct Lab {
+pub struct StorageHost {
     storage: Storage,
     next: AtomicU64,
-    far: Option<Far>,
+    far: Option<Server>,
     dir: TempDir,
 }
 
 #[derive(Debug)]
-enum Far {
+enum Server {
     Slow { _mounted: Mounted },
-    Ssh { _mount: SshMount, _bed: SshBed },
+    Ssh { _mount: SshMount, _bed: SshTestbed },
 }
 
 /// Where one tree lies.
@@ -200,8 +200,8 @@ pub fn enter_own_mounts() -> io::Result<()> {
 ///
 /// # Errors
 /// What mounting says.
-pub fn open_fuse_to_all(lab: &Lab) -> io::Result<()> {
-    let node = lab.path("fuse");
+pub fn open_fuse_to_all(test_storage: &StorageHost) -> io::Result<()> {
+    let node = test_storage.path("fuse");
     if node.exists() {
         return Ok(());
     }
@@ -218,7 +218,7 @@ pub fn open_fuse_to_all(lab: &Lab) -> io::Result<()> {
     Ok(())
 }
 
-impl Lab {
+impl StorageHost {
     /// Mounts a storage, below the directory for temporary files.
     ///
     /// # Errors
@@ -232,20 +232,20 @@ impl Lab {
             MountFlags::NOATIME, // Reading changes no access times: they are compared.
             Some(c"size=6g,mode=755"),
         )?;
-        let mut lab = Self {
+        let mut test_storage = Self {
             storage,
             next: AtomicU64::new(0),
             far: None,
             dir,
         };
         for (name, mode) in [("disk", 0o755), ("far", 0o755), ("scratch", 0o1777), ("ssh", 0o700)] {
-            fs::create_dir(lab.path(name))?;
-            fs::set_permissions(lab.path(name), Permissions::from_mode(mode))?;
+            fs::create_dir(test_storage.path(name))?;
+            fs::set_permissions(test_storage.path(name), Permissions::from_mode(mode))?;
         }
-        lab.mount_disk()?;
-        open_fuse_to_all(&lab)?;
-        lab.far = lab.mount_far()?;
-        Ok(lab)
+        test_storage.mount_disk()?;
+        open_fuse_to_all(&test_storage)?;
+        test_storage.far = test_storage.mount_far()?;
+        Ok(test_storage)
     }
 
     /// What it is.
@@ -277,7 +277,7 @@ impl Lab {
         fs::set_permissions(&disk, Permissions::from_mode(0o755))
     }
 
-    fn mount_far(&self) -> io::Result<Option<Far>> {
+    fn mount_far(&self) -> io::Result<Option<Server>> {
         let (disk, far) = (self.path("disk"), self.path("far"));
         if self.storage == Storage::Slowfs {
             let options = SlowOptions {
@@ -285,23 +285,23 @@ impl Lab {
                 ..SlowOptions::default()
             };
             let mounted = SlowFs::mount(&disk, &far, &options)?;
-            return Ok(Some(Far::Slow { _mounted: mounted }));
+            return Ok(Some(Server::Slow { _mounted: mounted }));
         }
         let Some(user) = self.storage.server_user() else {
             return Ok(None);
         };
-        let bed = SshBed::start(&self.path("ssh"), Duration::ZERO)?;
+        let testbed = SshTestbed::start(&self.path("ssh"), Duration::ZERO)?;
         let mut sshfs = Command::new("sshfs");
         if self.storage == Storage::SshfsUser {
-            let Person { uid, gid, .. } = ordinary();
+            let WorkerIdentity { uid, gid, .. } = ordinary();
             chown(&far, Some(uid), Some(gid))?;
-            bed.let_in(uid)?;
+            testbed.let_in(uid)?;
             sshfs.uid(uid).gid(gid);
         }
-        let mount = bed.mount_as(user, &mut sshfs, &disk, &far)?;
-        Ok(Some(Far::Ssh {
+        let mount = testbed.mount_as(user, &mut sshfs, &disk, &far)?;
+        Ok(Some(Server::Ssh {
             _mount: mount,
-            _bed: bed,
+            _bed: testbed,
         }))
     }
 
@@ -334,7 +334,7 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
+impl Drop for StorageHost {
     fn drop(&mut self) {
         self.far = None;
         for name in ["disk", ""] {

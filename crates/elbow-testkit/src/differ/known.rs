@@ -295,10 +295,10 @@ const MORE_THAN_SSHFS: &str = "More than sshfs";
 /// The end of the signature of what is known of an ordinary user's cases alone in which something old lets its owner not read it.
 const CLOSED: &str = "(user, closed)";
 /// What is so of a case.
-type OfCase = fn(&Case) -> bool;
+type CasePredicate = fn(&Case) -> bool;
 
 /// Those of what is known only of cases of which something is so.
-const OF_CASES: [(&str, OfCase); 24] = [
+const OF_CASES: [(&str, CasePredicate); 24] = [
     (" (links)", Case::sets_links),
     (" (empties)", Case::empties),
     (" (umask)", Case::sets_umask),

@@ -15,9 +15,9 @@ use super::answer::{attributes, errno_name, is_own_xattr, xattr};
 use super::word::{Name, Word, spell};
 
 /// What is seen of one file of any kind, by the name of each part.
-pub type Seen = BTreeMap<String, String>;
+pub type FileView = BTreeMap<String, String>;
 /// What is seen below a directory, by path; the directory itself is `.`.
-pub type View = BTreeMap<Name, Seen>;
+pub type View = BTreeMap<Name, FileView>;
 
 /// Content is compared in blocks of this size, those of zeros left out, so that holes and written zeros are the same.
 const BLOCK_BYTES: usize = 4096;
@@ -48,7 +48,7 @@ impl Looking<'_> {
             Ok(stat) => stat,
             Err(errno) => {
                 self.view
-                    .insert(name, Seen::from([("kind".to_owned(), errno_name(errno))]));
+                    .insert(name, FileView::from([("kind".to_owned(), errno_name(errno))]));
                 return;
             }
         };
@@ -80,8 +80,8 @@ impl Looking<'_> {
     }
 }
 
-fn look_at(path: &Path, stat: &Stat) -> Seen {
-    let mut seen: Seen = attributes(stat)
+fn look_at(path: &Path, stat: &Stat) -> FileView {
+    let mut seen: FileView = attributes(stat)
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
@@ -122,7 +122,7 @@ fn names(path: &Path) -> Result<Vec<OsString>, Errno> {
     Ok(names)
 }
 
-fn xattrs(path: &Path) -> Result<Seen, Errno> {
+fn xattrs(path: &Path) -> Result<FileView, Errno> {
     let mut buffer = vec![0; 1 << 16];
     let length = match sys::llistxattr(path, &mut buffer[..]) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => 0,
@@ -184,7 +184,7 @@ fn read_full(file: &impl AsFd, block: &mut [u8], offset: u64) -> Result<usize, E
 
 /// A view as lines, a path each.
 pub fn encode_view(view: &View) -> String {
-    let line = |(name, seen): (&Name, &Seen)| {
+    let line = |(name, seen): (&Name, &FileView)| {
         let parts = seen
             .iter()
             .map(|(part, value)| format!(" {part}={}", spell(&Name::of(value))));
@@ -202,7 +202,7 @@ pub fn decode_view<'a>(lines: impl Iterator<Item = &'a str>) -> View {
             let (part, value) = word.split_once('=')?;
             Some((part.to_owned(), String::from_utf8(Name::take(value)?.0).ok()?))
         };
-        Some((name, words.map(part).collect::<Option<Seen>>()?))
+        Some((name, words.map(part).collect::<Option<FileView>>()?))
     };
     lines.filter_map(read).collect()
 }

@@ -4,7 +4,7 @@
 //! piece can go is what the difference needs.
 
 use super::call::Call;
-use super::case::{Case, Ending, Person, Runner};
+use super::case::{Case, Ending, Runner, WorkerIdentity};
 use super::old::Old;
 use super::word::Data;
 
@@ -67,7 +67,7 @@ fn simpler(case: Case, shows: &mut impl FnMut(&Case) -> bool) -> Case {
     for number in 0..3 {
         attempt(&|case| {
             if let (Runner::Root, Some(worker)) = (case.runner, case.workers.get_mut(number)) {
-                *worker = Person::default();
+                *worker = WorkerIdentity::default();
             }
         });
     }

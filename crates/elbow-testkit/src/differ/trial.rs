@@ -10,11 +10,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use super::actor::{BROKEN_CODE, Orders, last_run, make_log};
+use super::actor::{ActorInput, BROKEN_CODE, last_run, make_log};
 use super::case::{Case, Ending, Runner};
 use super::compare::{Finding, Run, compare};
 use super::draw::ordinary;
-use super::ground::{Lab, Place};
+use super::ground::{Place, StorageHost};
 use super::look::{decode_view, look};
 use super::old;
 use super::plant::Bug;
@@ -63,8 +63,8 @@ impl Trial {
     /// # Errors
     /// What the lab says; [`io::ErrorKind::Unsupported`] when the case cannot be played (a worker may not enter the tree). What the job
     /// does wrong is no error.
-    pub fn run(case: &Case, lab: &Lab, programs: &Programs, name: &str) -> io::Result<Self> {
-        let stage = Stage::begin(case, lab, programs, name)?;
+    pub fn run(case: &Case, test_storage: &StorageHost, programs: &Programs, name: &str) -> io::Result<Self> {
+        let stage = Stage::begin(case, test_storage, programs, name)?;
         let native = stage.run(None)?;
         if native.code == Some(BROKEN_CODE) {
             fs::remove_dir_all(&stage.dir)?;
@@ -83,8 +83,14 @@ impl Trial {
     ///
     /// # Errors
     /// As [`run`](Self::run).
-    pub fn beside_another(self, case: &Case, lab: &Lab, programs: &Programs, name: &str) -> io::Result<Self> {
-        let stage = Stage::begin(case, lab, programs, name)?;
+    pub fn beside_another(
+        self,
+        case: &Case,
+        test_storage: &StorageHost,
+        programs: &Programs,
+        name: &str,
+    ) -> io::Result<Self> {
+        let stage = Stage::begin(case, test_storage, programs, name)?;
         let native = stage.run(None)?;
         fs::remove_dir_all(&stage.dir)?;
         Ok(Self { native, ..self })
@@ -99,19 +105,19 @@ impl Trial {
 struct Stage<'a> {
     case: &'a Case,
     programs: &'a Programs,
-    lab: &'a Lab,
+    test_storage: &'a StorageHost,
     dir: PathBuf,
 }
 
 impl<'a> Stage<'a> {
-    fn begin(case: &'a Case, lab: &'a Lab, programs: &'a Programs, name: &str) -> io::Result<Self> {
-        let dir = lab.path(name);
+    fn begin(case: &'a Case, test_storage: &'a StorageHost, programs: &'a Programs, name: &str) -> io::Result<Self> {
+        let dir = test_storage.path(name);
         fs::create_dir(&dir)?;
         fs::write(dir.join("script"), case.encode())?;
         Ok(Self {
             case,
             programs,
-            lab,
+            test_storage,
             dir,
         })
     }
@@ -119,14 +125,14 @@ impl<'a> Stage<'a> {
     /// A native run, or a job with a bug or none.
     fn run(&self, job: Option<Option<Bug>>) -> io::Result<Run> {
         let place = self
-            .lab
-            .place(|root| old::make(root, &self.case.old, self.lab.storage().nanoseconds()))?;
+            .test_storage
+            .place(|root| old::make(root, &self.case.old, self.test_storage.storage().nanoseconds()))?;
         let before = look(&place.stored);
         let kind = if job.is_some() { "job" } else { "native" };
         let (log, said) = (self.dir.join(kind), self.dir.join(format!("{kind}-said")));
         make_log(&log)?;
         let root = self.root(&place, job.is_some())?;
-        let orders = Orders {
+        let actor_input = ActorInput {
             script: self.dir.join("script"),
             root: root.clone(),
             log: log.clone(),
@@ -135,8 +141,8 @@ impl<'a> Stage<'a> {
         };
         let mut command = self.command(&self.words(&place, &root, job.is_some()));
         command
-            .envs(orders.to_environment())
-            .env("TMPDIR", self.lab.path("scratch"));
+            .envs(actor_input.to_environment())
+            .env("TMPDIR", self.test_storage.path("scratch"));
         let code = self.finish(&mut command, &said)?;
         if job.is_some() && self.case.ending == Ending::Keep {
             self.drop_kept(&place)?;
@@ -160,7 +166,7 @@ impl<'a> Stage<'a> {
     /// The directory that the case is played in. A user's own sshfs lets nobody else in, root among them, and so not fusermount3: what is mounted
     /// there gets another place.
     fn root(&self, place: &Place, is_job: bool) -> io::Result<PathBuf> {
-        if !is_job || !self.case.ending.is_in_mount() || !self.lab.storage().is_far() {
+        if !is_job || !self.case.ending.is_in_mount() || !self.test_storage.storage().is_far() {
             return Ok(place.work.clone());
         }
         let root = self.dir.join("mount");
@@ -179,7 +185,7 @@ impl<'a> Stage<'a> {
         let elbow = text(self.programs.elbow.path());
         let work = text(&place.work);
         // What is saved of results that the storage refuses goes with the lab.
-        let mut options = vec!["--scratch".to_owned(), text(&self.lab.path("scratch"))];
+        let mut options = vec!["--scratch".to_owned(), text(&self.test_storage.path("scratch"))];
         let drawn = self.case.options.iter().flat_map(|option| option.split(' '));
         options.extend(drawn.map(str::to_owned));
         match self.case.ending {

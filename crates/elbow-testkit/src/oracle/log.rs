@@ -33,7 +33,7 @@ pub struct Client {
 
 /// What is in a log.
 #[derive(Clone, Debug, Default)]
-pub struct Story {
+pub struct History {
     /// Each lock that was granted.
     pub holdings: Vec<Holding>,
     /// Requests.
@@ -56,27 +56,27 @@ struct Open {
 ///
 /// # Errors
 /// A line that is none, or comes in the wrong place.
-pub fn read(client: &Client, text: &str) -> Result<Story> {
-    let mut story = Story::default();
+pub fn read(client: &Client, text: &str) -> Result<History> {
+    let mut history = History::default();
     let mut open: Option<Open> = None;
     let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
     for (number, line) in whole.enumerate() {
-        step(client, line, &mut open, &mut story)
+        step(client, line, &mut open, &mut history)
             .with_context(|| format!("{}, line {}: {line:?}", client.name, number + 1))?;
     }
-    finish(open, &mut story);
-    Ok(story)
+    finish(open, &mut history);
+    Ok(history)
 }
 
-fn step(client: &Client, line: &str, open: &mut Option<Open>, story: &mut Story) -> Result<()> {
+fn step(client: &Client, line: &str, open: &mut Option<Open>, history: &mut History) -> Result<()> {
     let words: Vec<&str> = line.split(' ').collect();
     if let ["ask", at, file, mode, ranges] = words[..] {
         ensure!(
             open.as_ref().is_none_or(|open| open.is_granted),
             "the last request has no end"
         );
-        finish(open.take(), story);
-        story.asked += 1;
+        finish(open.take(), history);
+        history.asked += 1;
         *open = Some(begin(client, number(at)?, file, mode, ranges)?);
         return Ok(());
     }
@@ -86,11 +86,11 @@ fn step(client: &Client, line: &str, open: &mut Option<Open>, story: &mut Story)
     match words[..] {
         ["got", at, token] if !now.is_granted => now.granted(number(at)?, token)?,
         ["not", _, why] if !now.is_granted => {
-            *story.refused.entry(why.to_owned()).or_default() += 1;
+            *history.refused.entry(why.to_owned()).or_default() += 1;
             *open = None;
         }
         ["ours", before, after] if now.is_granted && now.back.is_none() => now.ours(number(before)?, number(after)?)?,
-        ["lost", _, at] if now.is_granted && now.back.is_none() => now.lost(number(at)?, story),
+        ["lost", _, at] if now.is_granted && now.back.is_none() => now.lost(number(at)?, history),
         ["back", at] if now.is_granted => now.back = Some(number(at)?),
         ["done", at, said] => {
             let Some(back) = now.back else {
@@ -98,11 +98,11 @@ fn step(client: &Client, line: &str, open: &mut Option<Open>, story: &mut Story)
             };
             match said {
                 "ours" => now.ours(back, number(at)?)?,
-                "lost" => now.lost(number(at)?, story),
+                "lost" => now.lost(number(at)?, history),
                 "unknown" => {}
                 _ => bail!("neither ours nor lost"),
             }
-            finish(open.take(), story);
+            finish(open.take(), history);
         }
         _ => bail!("no such line here"),
     }
@@ -127,11 +127,11 @@ impl Open {
         Ok(())
     }
 
-    fn lost(&mut self, at: u64, story: &mut Story) {
+    fn lost(&mut self, at: u64, history: &mut History) {
         if self.holding.ours.is_none() && !self.is_lost {
             self.holding.lost_at_once = Some(at);
         }
-        story.lost += usize::from(!self.is_lost);
+        history.lost += usize::from(!self.is_lost);
         self.is_lost = true;
     }
 }
@@ -165,8 +165,8 @@ fn begin(client: &Client, asked: u64, file: &str, mode: &str, ranges: &str) -> R
     })
 }
 
-fn finish(open: Option<Open>, story: &mut Story) {
-    story
+fn finish(open: Option<Open>, history: &mut History) {
+    history
         .holdings
         .extend(open.filter(|open| open.is_granted).map(|open| open.holding));
 }
@@ -187,7 +187,7 @@ fn number(text: &str) -> Result<u64> {
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> Story {
+    fn told(text: &str) -> History {
         let client = Client {
             name: "c".to_owned(),
             stops: vec![5..15, 30..40],
@@ -198,11 +198,11 @@ mod tests {
 
     #[test]
     fn a_lock_is_its_clients_from_the_return_of_the_grant_to_the_beginning_of_the_last_answer() {
-        let story = told("ask 10 f x 0:10,20:30\ngot 20 7\nours 21 22\nours 31 45\nlost 50 51\n");
-        let [held] = &story.holdings[..] else {
-            panic!("{story:?}")
+        let history = told("ask 10 f x 0:10,20:30\ngot 20 7\nours 21 22\nours 31 45\nlost 50 51\n");
+        let [held] = &history.holdings[..] else {
+            panic!("{history:?}")
         };
-        assert_eq!((held.sure(), held.token, story.lost), (Some((20, 31)), Some(7), 1));
+        assert_eq!((held.sure(), held.token, history.lost), (Some((20, 31)), Some(7), 1));
         assert_eq!(held.ranges, [0..10, 20..30]);
         assert_eq!(held.stops, [5..15], "the others have nothing to do with the grant");
         assert!(!held.was_found_again && held.lost_at_once.is_none());

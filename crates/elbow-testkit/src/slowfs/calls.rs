@@ -62,13 +62,13 @@ pub(super) struct FilePosition {
 }
 
 /// A node and its attributes, as an answer to the kernel.
-pub(super) type Known = (u64, Stat);
+pub(super) type NodeAttributes = (u64, Stat);
 
 const SUID: u32 = libc::S_ISUID;
 const SGID: u32 = libc::S_ISGID;
 
 impl Tree {
-    pub(super) fn lookup(&self, parent: u64, name: &OsStr) -> Result<Known> {
+    pub(super) fn lookup(&self, parent: u64, name: &OsStr) -> Result<NodeAttributes> {
         let parent = self.node(parent)?;
         let fd = openat(
             &parent.fd,
@@ -119,7 +119,14 @@ impl Tree {
         readlinkat(&self.node(id)?.fd, "", Vec::new())
     }
 
-    pub(super) fn mknod(&self, parent: u64, name: &OsStr, new: NewMode, rdev: u32, caller: Caller) -> Result<Known> {
+    pub(super) fn mknod(
+        &self,
+        parent: u64,
+        name: &OsStr,
+        new: NewMode,
+        rdev: u32,
+        caller: Caller,
+    ) -> Result<NodeAttributes> {
         let dir = self.node(parent)?;
         let kind = match FileType::from_raw_mode(new.mode) {
             FileType::Unknown => FileType::RegularFile,
@@ -130,18 +137,18 @@ impl Tree {
         self.adopt(parent, name, new.mode, caller)
     }
 
-    pub(super) fn mkdir(&self, parent: u64, name: &OsStr, new: NewMode, caller: Caller) -> Result<Known> {
+    pub(super) fn mkdir(&self, parent: u64, name: &OsStr, new: NewMode, caller: Caller) -> Result<NodeAttributes> {
         umask(Mode::from_raw_mode(new.umask));
         mkdirat(&self.node(parent)?.fd, name, Mode::from_raw_mode(new.mode))?;
         self.adopt(parent, name, 0, caller)
     }
 
-    pub(super) fn symlink(&self, parent: u64, name: &OsStr, target: &Path, caller: Caller) -> Result<Known> {
+    pub(super) fn symlink(&self, parent: u64, name: &OsStr, target: &Path, caller: Caller) -> Result<NodeAttributes> {
         symlinkat(target, &self.node(parent)?.fd, name)?;
         self.adopt(parent, name, 0, caller)
     }
 
-    pub(super) fn link(&self, id: u64, parent: u64, name: &OsStr) -> Result<Known> {
+    pub(super) fn link(&self, id: u64, parent: u64, name: &OsStr) -> Result<NodeAttributes> {
         linkat(
             CWD,
             proc_path(&self.node(id)?.fd),
@@ -160,7 +167,7 @@ impl Tree {
         new: NewMode,
         flags: i32,
         caller: Caller,
-    ) -> Result<(Known, u64)> {
+    ) -> Result<(NodeAttributes, u64)> {
         let dir = self.node(parent)?;
         let asked = OFlags::from_bits_retain(flags.cast_unsigned()) - OFlags::DIRECT;
         let fixed = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -177,7 +184,7 @@ impl Tree {
     }
 
     /// Gives what was just created the owner it would have got from the caller itself.
-    fn adopt(&self, parent: u64, name: &OsStr, mode: u32, caller: Caller) -> Result<Known> {
+    fn adopt(&self, parent: u64, name: &OsStr, mode: u32, caller: Caller) -> Result<NodeAttributes> {
         let (id, stat) = self.lookup(parent, name)?;
         if !self.privileged || (caller.uid == 0 && caller.gid == 0) {
             return Ok((id, stat));

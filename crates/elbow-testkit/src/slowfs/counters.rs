@@ -103,7 +103,7 @@ pub struct FaultCount {
 
 /// The running counts; the owner guards it and tells it the time.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct RunningCounters {
     operations: [u64; Op::ALL.len()],
     bytes_read: u64,
     bytes_written: u64,
@@ -114,7 +114,7 @@ pub(super) struct Tally {
     changed: Instant,
 }
 
-impl Tally {
+impl RunningCounters {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             operations: [0; Op::ALL.len()],
@@ -199,12 +199,12 @@ mod tests {
     fn the_mean_is_over_busy_time_only() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut tally = Tally::new(start);
-        tally.begin(Op::Write, at(10));
-        tally.begin(Op::Write, at(20));
-        tally.end(at(30));
-        tally.end(at(40));
-        let counters = tally.snapshot(at(100), Vec::new());
+        let mut counters_now = RunningCounters::new(start);
+        counters_now.begin(Op::Write, at(10));
+        counters_now.begin(Op::Write, at(20));
+        counters_now.end(at(30));
+        counters_now.end(at(40));
+        let counters = counters_now.snapshot(at(100), Vec::new());
         assert_eq!(
             (counters.of(Op::Write), counters.total, counters.in_service_max),
             (2, 2, 2)

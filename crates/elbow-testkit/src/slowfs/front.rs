@@ -10,13 +10,13 @@ use fuser::{
     BsdFileFlags, Config, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, RenameFlags, ReplyAttr,
     ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request as Asked, SessionACL, TimeOrNow, WriteFlags,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request as KernelRequest, SessionACL, TimeOrNow, WriteFlags,
 };
 use rustix::fs::Stat;
 use rustix::io::Result;
 
 use super::SlowOptions;
-use super::calls::{Caller, Change, FilePosition, Known, NewMode, is_dot};
+use super::calls::{Caller, Change, FilePosition, NewMode, NodeAttributes, is_dot};
 use super::counters::Op;
 use super::service::{Request, Service};
 use super::tree::{DirEntry, ROOT, Tree};
@@ -93,7 +93,7 @@ impl Front {
     /// Has `act` done by the service and its result told to the kernel by `answer`.
     fn serve<T: 'static>(
         &self,
-        asked: About,
+        kernel_request: RequestContext,
         act: impl FnOnce(&Tree) -> Result<T> + Send + 'static,
         answer: impl FnOnce(std::result::Result<T, Errno>) + Send + 'static,
     ) {
@@ -103,15 +103,15 @@ impl Front {
             None => answer(act(&tree).map_err(|errno| Errno::from_i32(errno.raw_os_error()))),
         });
         self.service.submit(Request {
-            op: asked.op,
-            name: asked.name,
-            bytes: asked.bytes,
+            op: kernel_request.op,
+            name: kernel_request.name,
+            bytes: kernel_request.bytes,
             serve,
         });
     }
 
-    fn about_node(&self, op: Op, ino: INodeNo) -> About {
-        About {
+    fn about_node(&self, op: Op, ino: INodeNo) -> RequestContext {
+        RequestContext {
             op,
             name: self.tree.name(ino.0),
             bytes: 0,
@@ -120,13 +120,13 @@ impl Front {
 }
 
 /// What a request is about.
-struct About {
+struct RequestContext {
     op: Op,
     name: OsString,
     bytes: u64,
 }
 
-impl About {
+impl RequestContext {
     fn named(op: Op, name: &OsStr) -> Self {
         Self {
             op,
@@ -144,7 +144,7 @@ impl About {
 }
 
 impl Filesystem for Front {
-    fn init(&mut self, _asked: &Asked, config: &mut KernelConfig) -> io::Result<()> {
+    fn init(&mut self, _asked: &KernelRequest, config: &mut KernelConfig) -> io::Result<()> {
         for flag in WANTED {
             // An older kernel lacks some of them; it then asks more, and gets the same answers.
             let _ = config.add_capabilities(flag);
@@ -166,7 +166,7 @@ impl Filesystem for Front {
 
     fn getlk(
         &self,
-        _asked: &Asked,
+        _asked: &KernelRequest,
         _ino: INodeNo,
         _fh: FileHandle,
         _lock_owner: LockOwner,
@@ -181,7 +181,7 @@ impl Filesystem for Front {
 
     fn setlk(
         &self,
-        _asked: &Asked,
+        _asked: &KernelRequest,
         _ino: INodeNo,
         _fh: FileHandle,
         _lock_owner: LockOwner,
@@ -195,8 +195,8 @@ impl Filesystem for Front {
         reply.error(Errno::ENOLCK);
     }
 
-    fn lookup(&self, _asked: &Asked, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (about, name, ttl) = (About::named(Op::Lookup, name), name.to_owned(), self.ttl);
+    fn lookup(&self, _asked: &KernelRequest, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let (about, name, ttl) = (RequestContext::named(Op::Lookup, name), name.to_owned(), self.ttl);
         self.serve(
             about,
             move |tree| tree.lookup(parent.0, &name),
@@ -204,11 +204,11 @@ impl Filesystem for Front {
         );
     }
 
-    fn forget(&self, _asked: &Asked, ino: INodeNo, nlookup: u64) {
+    fn forget(&self, _asked: &KernelRequest, ino: INodeNo, nlookup: u64) {
         self.tree.forget(ino.0, nlookup);
     }
 
-    fn getattr(&self, _asked: &Asked, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, _asked: &KernelRequest, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
         let (about, ttl) = (self.about_node(Op::Getattr, ino), self.ttl);
         self.serve(
             about,
@@ -219,7 +219,7 @@ impl Filesystem for Front {
 
     fn setattr(
         &self,
-        asked: &Asked,
+        kernel_request: &KernelRequest,
         ino: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -235,7 +235,7 @@ impl Filesystem for Front {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let (about, ttl, caller) = (self.about_node(Op::Setattr, ino), self.ttl, caller(asked));
+        let (about, ttl, caller) = (self.about_node(Op::Setattr, ino), self.ttl, caller(kernel_request));
         let change = Change {
             mode,
             uid,
@@ -249,7 +249,7 @@ impl Filesystem for Front {
         self.serve(about, act, move |stat| answer_attr(reply, ino, ttl, stat));
     }
 
-    fn readlink(&self, _asked: &Asked, ino: INodeNo, reply: ReplyData) {
+    fn readlink(&self, _asked: &KernelRequest, ino: INodeNo, reply: ReplyData) {
         let about = self.about_node(Op::Readlink, ino);
         self.serve(
             about,
@@ -261,20 +261,47 @@ impl Filesystem for Front {
         );
     }
 
-    fn mknod(&self, asked: &Asked, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, rdev: u32, reply: ReplyEntry) {
-        let (about, name, ttl, caller) = (About::named(Op::Mknod, name), name.to_owned(), self.ttl, caller(asked));
+    fn mknod(
+        &self,
+        kernel_request: &KernelRequest,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let (about, name, ttl, caller) = (
+            RequestContext::named(Op::Mknod, name),
+            name.to_owned(),
+            self.ttl,
+            caller(kernel_request),
+        );
         let act = move |tree: &Tree| tree.mknod(parent.0, &name, NewMode { mode, umask }, rdev, caller);
         self.serve(about, act, move |known| answer_entry(reply, ttl, known));
     }
 
-    fn mkdir(&self, asked: &Asked, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
-        let (about, name, ttl, caller) = (About::named(Op::Mkdir, name), name.to_owned(), self.ttl, caller(asked));
+    fn mkdir(
+        &self,
+        kernel_request: &KernelRequest,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let (about, name, ttl, caller) = (
+            RequestContext::named(Op::Mkdir, name),
+            name.to_owned(),
+            self.ttl,
+            caller(kernel_request),
+        );
         let act = move |tree: &Tree| tree.mkdir(parent.0, &name, NewMode { mode, umask }, caller);
         self.serve(about, act, move |known| answer_entry(reply, ttl, known));
     }
 
-    fn unlink(&self, _asked: &Asked, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (about, name) = (About::named(Op::Unlink, name), name.to_owned());
+    fn unlink(&self, _asked: &KernelRequest, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (about, name) = (RequestContext::named(Op::Unlink, name), name.to_owned());
         self.serve(
             about,
             move |tree| tree.unlink(parent.0, &name),
@@ -282,8 +309,8 @@ impl Filesystem for Front {
         );
     }
 
-    fn rmdir(&self, _asked: &Asked, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (about, name) = (About::named(Op::Rmdir, name), name.to_owned());
+    fn rmdir(&self, _asked: &KernelRequest, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (about, name) = (RequestContext::named(Op::Rmdir, name), name.to_owned());
         self.serve(
             about,
             move |tree| tree.rmdir(parent.0, &name),
@@ -291,8 +318,12 @@ impl Filesystem for Front {
         );
     }
 
-    fn symlink(&self, asked: &Asked, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let (about, ttl, caller) = (About::named(Op::Symlink, name), self.ttl, caller(asked));
+    fn symlink(&self, kernel_request: &KernelRequest, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let (about, ttl, caller) = (
+            RequestContext::named(Op::Symlink, name),
+            self.ttl,
+            caller(kernel_request),
+        );
         let (name, target) = (name.to_owned(), target.to_owned());
         let act = move |tree: &Tree| tree.symlink(parent.0, &name, &target, caller);
         self.serve(about, act, move |known| answer_entry(reply, ttl, known));
@@ -300,7 +331,7 @@ impl Filesystem for Front {
 
     fn rename(
         &self,
-        _asked: &Asked,
+        _asked: &KernelRequest,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -308,13 +339,17 @@ impl Filesystem for Front {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let (about, name, new_name) = (About::named(Op::Rename, name), name.to_owned(), new_name.to_owned());
+        let (about, name, new_name) = (
+            RequestContext::named(Op::Rename, name),
+            name.to_owned(),
+            new_name.to_owned(),
+        );
         let act = move |tree: &Tree| tree.rename((parent.0, &name), (new_parent.0, &new_name), flags.bits());
         self.serve(about, act, move |done| answer_done(reply, done));
     }
 
-    fn link(&self, _asked: &Asked, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (about, name, ttl) = (About::named(Op::Link, name), name.to_owned(), self.ttl);
+    fn link(&self, _asked: &KernelRequest, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let (about, name, ttl) = (RequestContext::named(Op::Link, name), name.to_owned(), self.ttl);
         self.serve(
             about,
             move |tree| tree.link(ino.0, parent.0, &name),
@@ -322,8 +357,8 @@ impl Filesystem for Front {
         );
     }
 
-    fn open(&self, asked: &Asked, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (about, caller) = (self.about_node(Op::Open, ino), caller(asked));
+    fn open(&self, kernel_request: &KernelRequest, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let (about, caller) = (self.about_node(Op::Open, ino), caller(kernel_request));
         self.serve(
             about,
             move |tree| tree.open_file(ino.0, flags.0, caller),
@@ -333,7 +368,7 @@ impl Filesystem for Front {
 
     fn create(
         &self,
-        asked: &Asked,
+        kernel_request: &KernelRequest,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -341,7 +376,12 @@ impl Filesystem for Front {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (about, name, ttl, caller) = (About::named(Op::Create, name), name.to_owned(), self.ttl, caller(asked));
+        let (about, name, ttl, caller) = (
+            RequestContext::named(Op::Create, name),
+            name.to_owned(),
+            self.ttl,
+            caller(kernel_request),
+        );
         let act = move |tree: &Tree| tree.create(parent.0, &name, NewMode { mode, umask }, flags, caller);
         self.serve(about, act, move |created| match created {
             Ok(((id, stat), handle)) => {
@@ -354,7 +394,7 @@ impl Filesystem for Front {
 
     fn read(
         &self,
-        _asked: &Asked,
+        _asked: &KernelRequest,
         ino: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -377,7 +417,7 @@ impl Filesystem for Front {
 
     fn write(
         &self,
-        _asked: &Asked,
+        _asked: &KernelRequest,
         ino: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -399,7 +439,7 @@ impl Filesystem for Front {
         });
     }
 
-    fn flush(&self, _asked: &Asked, ino: INodeNo, handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, _asked: &KernelRequest, ino: INodeNo, handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
         let about = self.about_node(Op::Flush, ino);
         self.serve(
             about,
@@ -410,7 +450,7 @@ impl Filesystem for Front {
 
     fn release(
         &self,
-        _asked: &Asked,
+        _asked: &KernelRequest,
         ino: INodeNo,
         handle: FileHandle,
         _flags: OpenFlags,
@@ -421,7 +461,7 @@ impl Filesystem for Front {
         self.close(Op::Release, ino, handle, reply);
     }
 
-    fn fsync(&self, _asked: &Asked, ino: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+    fn fsync(&self, _asked: &KernelRequest, ino: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
         let about = self.about_node(Op::Fsync, ino);
         self.serve(
             about,
@@ -430,13 +470,13 @@ impl Filesystem for Front {
         );
     }
 
-    fn opendir(&self, _asked: &Asked, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, _asked: &KernelRequest, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let about = self.about_node(Op::Opendir, ino);
         let answer = move |handle| answer_open(reply, FopenFlags::empty(), handle);
         self.serve(about, move |tree| tree.open_dir(ino.0), answer);
     }
 
-    fn readdir(&self, _asked: &Asked, ino: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectory) {
+    fn readdir(&self, _asked: &KernelRequest, ino: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectory) {
         let about = self.about_node(Op::Readdir, ino);
         let act = move |tree: &Tree| tree.list(handle.0, offset);
         self.serve(about, act, move |entries| match entries {
@@ -445,7 +485,14 @@ impl Filesystem for Front {
         });
     }
 
-    fn readdirplus(&self, _asked: &Asked, ino: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
+    fn readdirplus(
+        &self,
+        _asked: &KernelRequest,
+        ino: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        reply: ReplyDirectoryPlus,
+    ) {
         let (about, ttl, tree) = (self.about_node(Op::Readdirplus, ino), self.ttl, Arc::clone(&self.tree));
         let act = move |tree: &Tree| tree.list(handle.0, offset);
         self.serve(about, act, move |entries| match entries {
@@ -454,11 +501,18 @@ impl Filesystem for Front {
         });
     }
 
-    fn releasedir(&self, _asked: &Asked, ino: INodeNo, handle: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
+    fn releasedir(
+        &self,
+        _asked: &KernelRequest,
+        ino: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
         self.close(Op::Releasedir, ino, handle, reply);
     }
 
-    fn fsyncdir(&self, _asked: &Asked, ino: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+    fn fsyncdir(&self, _asked: &KernelRequest, ino: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
         let about = self.about_node(Op::Fsyncdir, ino);
         self.serve(
             about,
@@ -467,7 +521,7 @@ impl Filesystem for Front {
         );
     }
 
-    fn statfs(&self, _asked: &Asked, ino: INodeNo, reply: ReplyStatfs) {
+    fn statfs(&self, _asked: &KernelRequest, ino: INodeNo, reply: ReplyStatfs) {
         let about = self.about_node(Op::Statfs, ino);
         self.serve(
             about,
@@ -490,7 +544,7 @@ impl Filesystem for Front {
 
     fn setxattr(
         &self,
-        _asked: &Asked,
+        _asked: &KernelRequest,
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -503,7 +557,7 @@ impl Filesystem for Front {
         self.serve(about, act, move |done| answer_done(reply, done));
     }
 
-    fn getxattr(&self, _asked: &Asked, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, _asked: &KernelRequest, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         if ino.0 == ROOT && name == STATS_XATTR {
             let stats = serde_json::to_vec(&self.service.counters()).map_err(|_| Errno::EIO);
             return answer_xattr(reply, size, stats);
@@ -523,8 +577,8 @@ impl Filesystem for Front {
         );
     }
 
-    fn listxattr(&self, asked: &Asked, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let (about, who) = (self.about_node(Op::Listxattr, ino), caller(asked));
+    fn listxattr(&self, kernel_request: &KernelRequest, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let (about, who) = (self.about_node(Op::Listxattr, ino), caller(kernel_request));
         self.serve(
             about,
             move |tree| tree.listxattr(ino.0, who),
@@ -532,7 +586,7 @@ impl Filesystem for Front {
         );
     }
 
-    fn removexattr(&self, _asked: &Asked, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn removexattr(&self, _asked: &KernelRequest, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (about, name) = (self.about_node(Op::Removexattr, ino), name.to_owned());
         self.serve(
             about,
@@ -543,7 +597,7 @@ impl Filesystem for Front {
 
     fn fallocate(
         &self,
-        _asked: &Asked,
+        _asked: &KernelRequest,
         ino: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -556,7 +610,15 @@ impl Filesystem for Front {
         self.serve(about, act, move |done| answer_done(reply, done));
     }
 
-    fn lseek(&self, _asked: &Asked, ino: INodeNo, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+    fn lseek(
+        &self,
+        _asked: &KernelRequest,
+        ino: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
         let about = self.about_node(Op::Lseek, ino);
         let act = move |tree: &Tree| tree.lseek(handle.0, offset, whence);
         self.serve(about, act, move |found| match found {
@@ -567,7 +629,7 @@ impl Filesystem for Front {
 
     fn copy_file_range(
         &self,
-        _asked: &Asked,
+        _asked: &KernelRequest,
         source: INodeNo,
         source_handle: FileHandle,
         source_offset: u64,
@@ -605,10 +667,10 @@ impl Front {
     }
 }
 
-fn caller(asked: &Asked) -> Caller {
+fn caller(kernel_request: &KernelRequest) -> Caller {
     Caller {
-        uid: asked.uid(),
-        gid: asked.gid(),
+        uid: kernel_request.uid(),
+        gid: kernel_request.gid(),
     }
 }
 
@@ -619,7 +681,7 @@ fn answer_done(reply: ReplyEmpty, done: std::result::Result<(), Errno>) {
     }
 }
 
-fn answer_entry(reply: ReplyEntry, ttl: Duration, known: std::result::Result<Known, Errno>) {
+fn answer_entry(reply: ReplyEntry, ttl: Duration, known: std::result::Result<NodeAttributes, Errno>) {
     match known {
         Ok((id, stat)) => reply.entry(&ttl, &attr(INodeNo(id), &stat), Generation(0)),
         Err(errno) => reply.error(errno),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use rustix::thread::{UnshareFlags, set_current_timer_slack, unshare_unsafe};
 
-use super::counters::{Counters, FaultCount, Op, Tally};
+use super::counters::{Counters, FaultCount, Op, RunningCounters};
 use super::fault::{Fault, FaultPlan};
 use super::{SlowOptions, UNLIMITED};
 
@@ -39,7 +39,7 @@ pub(super) struct Service {
 struct Shared {
     state: Mutex<QueueState>,
     changed: Condvar,
-    tally: Mutex<Tally>,
+    counters_now: Mutex<RunningCounters>,
     faults: Mutex<FaultPlan>,
     /// Nanoseconds per byte, and when the line is free again.
     line: Mutex<Bandwidth>,
@@ -48,7 +48,7 @@ struct Shared {
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared")
-            .field("tally", &self.tally)
+            .field("tally", &self.counters_now)
             .finish_non_exhaustive()
     }
 }
@@ -76,7 +76,7 @@ impl Service {
                 stopped: false,
             }),
             changed: Condvar::new(),
-            tally: Mutex::new(Tally::new(now)),
+            counters_now: Mutex::new(RunningCounters::new(now)),
             faults: Mutex::new(FaultPlan::new(options.faults.clone())),
             line: Mutex::new(Bandwidth {
                 bytes_per_second: options.bandwidth,
@@ -114,7 +114,7 @@ impl Service {
     }
 
     pub(super) fn moved(&self, op: Op, bytes: u64) {
-        self.shared.tally.lock().moved(op, bytes);
+        self.shared.counters_now.lock().moved(op, bytes);
     }
 
     /// Lets the workers finish what is queued and waits for them.
@@ -140,12 +140,12 @@ impl Service {
             fired,
         };
         let faults = self.shared.faults.lock().fired().map(count).collect();
-        self.shared.tally.lock().snapshot(Instant::now(), faults)
+        self.shared.counters_now.lock().snapshot(Instant::now(), faults)
     }
 
     pub(super) fn reset_counters(&self) {
         self.shared.faults.lock().reset();
-        self.shared.tally.lock().reset(Instant::now());
+        self.shared.counters_now.lock().reset(Instant::now());
     }
 
     pub(super) fn set_faults(&self, faults: Vec<Fault>) {
@@ -169,11 +169,11 @@ impl Shared {
     fn work(&self) {
         prepare_thread();
         while let Some((request, latency)) = self.next() {
-            self.tally.lock().begin(request.op, Instant::now());
+            self.counters_now.lock().begin(request.op, Instant::now());
             thread::sleep(latency + self.transfer_time(request.bytes));
             let struck = self.faults.lock().strike(request.op, &request.name);
             (request.serve)(struck);
-            self.tally.lock().end(Instant::now());
+            self.counters_now.lock().end(Instant::now());
         }
     }
 

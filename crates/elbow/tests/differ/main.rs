@@ -14,15 +14,15 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use elbow_testkit::cases;
-use elbow_testkit::differ::actor::{self, Orders};
-use elbow_testkit::differ::campaign::{Bench, Summary};
+use elbow_testkit::differ::actor::{self, ActorInput};
+use elbow_testkit::differ::campaign::{Summary, TrialContext};
 use elbow_testkit::differ::case::Case;
 use elbow_testkit::differ::draw::Length;
-use elbow_testkit::differ::ground::{Lab, Storage, enter_own_mounts};
+use elbow_testkit::differ::ground::{Storage, StorageHost, enter_own_mounts};
 use elbow_testkit::differ::known::KnownList;
 use elbow_testkit::differ::plant::Bug;
 use elbow_testkit::differ::trial::Programs;
-use elbow_testkit::sshbed::SshBed;
+use elbow_testkit::sshbed::SshTestbed;
 
 /// Where found cases are kept.
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../elbow-testkit/corpus/differ");
@@ -54,7 +54,7 @@ const THREADS: usize = 2;
 #[test]
 #[ignore = "the cases start it"]
 fn actor() {
-    if Orders::of_environment().is_some() {
+    if ActorInput::of_environment().is_some() {
         actor::play();
     }
 }
@@ -132,7 +132,7 @@ fn assert_same_on(storages_of_layer: &[Storage]) {
         .into_iter()
         .filter(|(storage, _)| storages_of_layer.contains(storage))
     {
-        if let Some(missing) = SshBed::missing().filter(|_| storage.is_far()) {
+        if let Some(missing) = SshTestbed::missing().filter(|_| storage.is_far()) {
             assert!(
                 std::env::var_os("CI").is_none_or(|value| value != "true"),
                 "CI=true, and {missing}"
@@ -140,13 +140,13 @@ fn assert_same_on(storages_of_layer: &[Storage]) {
             eprintln!("SKIPPED: {missing}");
             continue;
         }
-        let lab = Lab::new(storage).unwrap_or_else(|error| panic!("{}: {error}", storage.name()));
-        let bench = Bench {
-            lab: &lab,
+        let test_storage = StorageHost::new(storage).unwrap_or_else(|error| panic!("{}: {error}", storage.name()));
+        let trial_context = TrialContext {
+            test_storage: &test_storage,
             programs: &programs,
             known: &known,
         };
-        let summary = bench
+        let summary = trial_context
             .run(cases::seeds_of(usual, SOAK), length(), THREADS, &|_| true)
             .expect("running cases");
         new.extend(news(storage, &summary));
@@ -180,17 +180,17 @@ fn cases_of_the_corpus_show_nothing_new() {
     let known = known();
     for storage in Storage::ALL {
         let scripts = scripts_on(storage);
-        if scripts.is_empty() || (storage.is_far() && SshBed::missing().is_some()) {
+        if scripts.is_empty() || (storage.is_far() && SshTestbed::missing().is_some()) {
             continue;
         }
-        let lab = Lab::new(storage).unwrap_or_else(|error| panic!("{}: {error}", storage.name()));
-        let bench = Bench {
-            lab: &lab,
+        let test_storage = StorageHost::new(storage).unwrap_or_else(|error| panic!("{}: {error}", storage.name()));
+        let trial_context = TrialContext {
+            test_storage: &test_storage,
             programs: &programs,
             known: &known,
         };
         for (path, case) in scripts {
-            let examined = bench.examine(&case, "corpus").expect("running a case");
+            let examined = trial_context.examine(&case, "corpus").expect("running a case");
             let new: Vec<String> = examined
                 .findings
                 .iter()
@@ -223,7 +223,7 @@ fn planted_bugs_are_found() {
     if !has_mounts() {
         return;
     }
-    let lab = Lab::new(Storage::Tmpfs).expect("a tmpfs");
+    let test_storage = StorageHost::new(Storage::Tmpfs).expect("a tmpfs");
     for (bug, expected) in [
         (Bug::ForgetMode, " mode"),
         (Bug::WrongErrno, "answer rename ENOTEMPTY/EEXIST"),
@@ -231,12 +231,12 @@ fn planted_bugs_are_found() {
     ] {
         let found = |bug, seeds: Range<u64>| {
             let (programs, known) = (programs(bug), known());
-            let bench = Bench {
-                lab: &lab,
+            let trial_context = TrialContext {
+                test_storage: &test_storage,
                 programs: &programs,
                 known: &known,
             };
-            let summary = bench.run(seeds, Length::Of(60), THREADS, &|case| {
+            let summary = trial_context.run(seeds, Length::Of(60), THREADS, &|case| {
                 case.options.clear();
                 true
             });

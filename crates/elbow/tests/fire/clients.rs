@@ -172,7 +172,7 @@ impl Slot {
     }
 
     /// What all of them wrote.
-    pub(crate) fn stories(&self) -> Vec<log::Story> {
+    pub(crate) fn client_histories(&self) -> Vec<log::History> {
         let read = |(path, client): &(PathBuf, log::Client)| {
             // One that was killed before it began wrote nothing.
             let text = std::fs::read_to_string(path).unwrap_or_default();

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use elbow_lock::{Hold, LockError, LockMode, Wait};
 use elbow_ranges::Footprint;
 use elbow_testkit::cases::{is_soak, seeds_of};
-use elbow_testkit::oracle::{Holding, Violation, judge, log::Story};
+use elbow_testkit::oracle::{Holding, Violation, judge, log::History};
 
 use self::bed::{Bed, FILES};
 use self::clients::{ClientKind, Programs, Slot};
@@ -238,8 +238,10 @@ impl<'a> Round<'a> {
     }
 
     fn grants(&self) -> usize {
-        let stories = self.slots.iter().flat_map(Slot::stories);
-        stories.map(|story| story.holdings.len()).sum()
+        let client_histories = self.slots.iter().flat_map(Slot::client_histories);
+        client_histories
+            .map(|client_history| client_history.holdings.len())
+            .sum()
     }
 
     /// The address moves to a machine where nothing is known of the services before; when there have been more than so many grants. Its silence is the
@@ -273,13 +275,13 @@ impl<'a> Round<'a> {
     }
 
     /// All that the clients wrote, in which nothing may be wrong.
-    fn judge(&self) -> Story {
-        let mut all = Story::default();
-        for story in self.slots.iter().flat_map(Slot::stories) {
-            all.asked += story.asked;
-            all.lost += story.lost;
-            all.holdings.extend(story.holdings);
-            for (why, count) in story.refused {
+    fn judge(&self) -> History {
+        let mut all = History::default();
+        for client_history in self.slots.iter().flat_map(Slot::client_histories) {
+            all.asked += client_history.asked;
+            all.lost += client_history.lost;
+            all.holdings.extend(client_history.holdings);
+            for (why, count) in client_history.refused {
                 *all.refused.entry(why).or_default() += count;
             }
         }
@@ -315,15 +317,19 @@ impl<'a> Round<'a> {
     }
 
     /// A fire in which nothing happened would show nothing.
-    fn expect_that_it_burned(&self, story: &Story) {
+    fn expect_that_it_burned(&self, client_history: &History) {
         let mut by_kind: BTreeMap<ClientKind, usize> = BTreeMap::new();
         for slot in &self.slots {
-            let grants: usize = slot.stories().iter().map(|story| story.holdings.len()).sum();
+            let grants: usize = slot
+                .client_histories()
+                .iter()
+                .map(|client_history| client_history.holdings.len())
+                .sum();
             *by_kind.entry(slot.kind()).or_default() += grants;
         }
         println!(
             "{by_kind:?}; {} asked, {} lost, {} reasserted, refused {:?}; {:?}",
-            story.asked, story.lost, self.reasserted, story.refused, self.done
+            client_history.asked, client_history.lost, self.reasserted, client_history.refused, self.done
         );
         let done = |fault, whom| self.done.get(&(fault, whom)).copied().unwrap_or(0);
         assert!(
@@ -332,7 +338,7 @@ impl<'a> Round<'a> {
         assert!(done(Fault::Kill, "proxy") > 1 && done(Fault::Stop, "proxy") > 1);
         assert!(done(Fault::Kill, "client") > 10 && done(Fault::Stop, "client") > 20);
         // How many of each depends on who is where when the machine is busy.
-        let noticed = u64::try_from(story.lost).unwrap() + self.reasserted;
+        let noticed = u64::try_from(client_history.lost).unwrap() + self.reasserted;
         assert!(
             noticed > 0,
             "no lock was held when the service died or its client was stopped"

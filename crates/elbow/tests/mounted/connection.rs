@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use elbow_testkit::sshbed::{SshBed, SshMount};
+use elbow_testkit::sshbed::{SshMount, SshTestbed};
 use elbow_testkit::tree::Tree;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -21,7 +21,7 @@ const STORED: usize = 20;
 
 struct Bed {
     dir: TempDir,
-    server: SshBed,
+    server: SshTestbed,
 }
 
 impl Bed {

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use elbow_testkit::sshbed::SshBed;
+use elbow_testkit::sshbed::SshTestbed;
 use elbow_testkit::tree::{Entry, Tree};
 use tempfile::TempDir;
 
@@ -289,8 +289,8 @@ pub(crate) fn make_old_tree(tree: &Path, out: &Path, seed: &str) {
 }
 
 /// A server for sshfs, in a directory with these others; none, with a word, where it cannot be.
-pub(crate) fn ssh_server(directories: &[&str], one_way: Duration) -> Option<(TempDir, SshBed)> {
-    if let Some(missing) = SshBed::missing() {
+pub(crate) fn ssh_server(directories: &[&str], one_way: Duration) -> Option<(TempDir, SshTestbed)> {
+    if let Some(missing) = SshTestbed::missing() {
         unavailable(&missing);
         return None;
     }
@@ -301,7 +301,7 @@ pub(crate) fn ssh_server(directories: &[&str], one_way: Duration) -> Option<(Tem
     for name in ["ssh"].iter().chain(directories) {
         fs::create_dir(dir.path().join(name)).expect("directory");
     }
-    let server = SshBed::start(&dir.path().join("ssh"), one_way).expect("a private sshd");
+    let server = SshTestbed::start(&dir.path().join("ssh"), one_way).expect("a private sshd");
     Some((dir, server))
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use elbow_testkit::sshbed::SshBed;
+use elbow_testkit::sshbed::SshTestbed;
 use elbow_testkit::tree::Tree;
 use tempfile::TempDir;
 
@@ -35,7 +35,7 @@ const SOURCE: &str = "mkdir source source/tree source/tree/d source/dir; cd sour
 /// Directories on a server, and what is next to them here.
 struct Bed {
     dir: TempDir,
-    server: SshBed,
+    server: SshTestbed,
 }
 
 impl Bed {

@@ -21,14 +21,14 @@ const UNIT_RECORDS: usize = 4096 * 3 / RECORD_BYTES;
 /// Crash images per moment, at most.
 const IMAGES: usize = 8;
 
-struct Bed {
+struct Testbed {
     root: TempDir,
     format: RecordFormat,
     input: Vec<u8>,
     sorted: Vec<u8>,
 }
 
-impl Bed {
+impl Testbed {
     /// Records with few different keys and a number each, so that a lost, doubled or misplaced one shows.
     fn new(records: usize, seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
@@ -103,19 +103,19 @@ fn every_number_of_runs_and_passes_is_sorted_in_the_same_inode() {
         3 * UNIT_RECORDS + 5,
         23 * UNIT_RECORDS + 77,
     ] {
-        let bed = Bed::new(records, 1);
+        let testbed = Testbed::new(records, 1);
         let stat = || {
             RealStorage
-                .stat(&target(bed.root.path()).dir, OsStr::new("data"))
+                .stat(&target(testbed.root.path()).dir, OsStr::new("data"))
                 .expect("a file")
         };
         let before = stat();
-        let summary = bed.begin(&RealStorage, &Meter::default()).expect("a sort");
+        let summary = testbed.begin(&RealStorage, &Meter::default()).expect("a sort");
         assert_eq!(summary.runs, records.div_ceil(UNIT_RECORDS) as u64);
         assert_eq!(
-            bed.content(bed.root.path()),
+            testbed.content(testbed.root.path()),
             if records < 2 {
-                bed.content(bed.root.path())
+                testbed.content(testbed.root.path())
             } else {
                 "sorted"
             }
@@ -125,7 +125,7 @@ fn every_number_of_runs_and_passes_is_sorted_in_the_same_inode() {
             (before.ino, before.size),
             "{records} records"
         );
-        assert!(Bed::is_clean(bed.root.path()), "{records} records");
+        assert!(Testbed::is_clean(testbed.root.path()), "{records} records");
     }
 }
 
@@ -134,34 +134,35 @@ fn every_number_of_runs_and_passes_is_sorted_in_the_same_inode() {
 fn a_sort_that_is_killed_at_any_call_is_resumed() {
     let records = 5 * UNIT_RECORDS + 100;
     for death in 1.. {
-        let bed = Bed::new(records, 2);
+        let testbed = Testbed::new(records, 2);
         let faulty = dies_at(death);
-        let ended = bed.begin(&faulty, &Meter::default());
+        let ended = testbed.begin(&faulty, &Meter::default());
         if faulty.hook().fired() == 0 {
             ended.expect("a sort that nothing disturbs");
             assert!(death > 100, "only {death} changing calls");
             return;
         }
         assert!(ended.is_err(), "death at call {death} went unnoticed");
-        let root = bed.root.path();
+        let root = testbed.root.path();
         for again in [death % 13 + 1, u64::MAX] {
             let faulty = dies_at(again);
-            match bed.go_on(&faulty, root) {
-                Err(SortError::NothingToResume { .. }) => assert_ne!(bed.content(root), "something else"),
+            match testbed.go_on(&faulty, root) {
+                Err(SortError::NothingToResume { .. }) => assert_ne!(testbed.content(root), "something else"),
                 Err(_) => assert!(faulty.hook().fired() > 0, "resumed after {death}: failed by itself"),
                 Ok(_) => {}
             }
         }
-        match bed.content(root) {
+        match testbed.content(root) {
             "sorted" => {}
             "as it was" => {
-                bed.begin(&RealStorage, &Meter::default())
+                testbed
+                    .begin(&RealStorage, &Meter::default())
                     .expect("a new sort of an untouched file");
             }
             other => panic!("death at call {death}: {other}"),
         }
         assert_eq!(
-            (bed.content(root), Bed::is_clean(root)),
+            (testbed.content(root), Testbed::is_clean(root)),
             ("sorted", true),
             "death at call {death}"
         );
@@ -171,27 +172,27 @@ fn a_sort_that_is_killed_at_any_call_is_resumed() {
 /// Power fails at every moment: any of the changes that were not synced survive, whole, torn or not at all.
 #[test]
 fn a_sort_survives_the_loss_of_whatever_was_not_synced() {
-    let bed = Bed::new(5 * UNIT_RECORDS + 100, 3);
-    let root = RealStorage::open_root(bed.root.path()).expect("the directory");
+    let testbed = Testbed::new(5 * UNIT_RECORDS + 100, 3);
+    let root = RealStorage::open_root(testbed.root.path()).expect("the directory");
     let volatile = Volatile::new(Arc::new(RealStorage), &root).expect("a double");
     let start = volatile.now();
-    bed.begin(&volatile, &Meter::default()).expect("a sort");
+    testbed.begin(&volatile, &Meter::default()).expect("a sort");
     let (mut resumed, mut untouched) = (0, 0);
     for moment in start..=volatile.now() {
         for image in volatile.crash_at(moment).images(moment as u64).take(IMAGES) {
             let crashed = tempfile::tempdir().expect("a directory");
             let dir = RealStorage::open_root(crashed.path()).expect("the directory");
             image.write_to(&RealStorage, &dir).expect("an image");
-            match bed.go_on(&RealStorage, crashed.path()) {
+            match testbed.go_on(&RealStorage, crashed.path()) {
                 Ok(_) => resumed += 1,
                 Err(SortError::NothingToResume { .. }) => {
-                    untouched += usize::from(bed.content(crashed.path()) == "as it was");
-                    assert_ne!(bed.content(crashed.path()), "something else", "{image}");
+                    untouched += usize::from(testbed.content(crashed.path()) == "as it was");
+                    assert_ne!(testbed.content(crashed.path()), "something else", "{image}");
                     continue;
                 }
                 Err(error) => panic!("{image}: {error}"),
             }
-            assert_eq!(bed.content(crashed.path()), "sorted", "{image}");
+            assert_eq!(testbed.content(crashed.path()), "sorted", "{image}");
         }
     }
     assert!(
@@ -202,12 +203,12 @@ fn a_sort_survives_the_loss_of_whatever_was_not_synced() {
 
 #[test]
 fn one_that_is_asked_to_stop_stops_and_is_resumed() {
-    let bed = Bed::new(9 * UNIT_RECORDS, 4);
+    let testbed = Testbed::new(9 * UNIT_RECORDS, 4);
     let meter = Meter::default();
     meter.stop();
-    assert!(matches!(bed.begin(&RealStorage, &meter), Err(SortError::Stopped)));
+    assert!(matches!(testbed.begin(&RealStorage, &meter), Err(SortError::Stopped)));
     assert!(matches!(
-        bed.begin(&RealStorage, &Meter::default()),
+        testbed.begin(&RealStorage, &Meter::default()),
         Err(SortError::Unfinished(_))
     ));
     let options = Options {
@@ -215,53 +216,53 @@ fn one_that_is_asked_to_stop_stops_and_is_resumed() {
         threads: 2,
         stable: true,
     };
-    resume(&RealStorage, &target(bed.root.path()), &options, &Meter::default()).expect("resumed");
-    assert_eq!(bed.content(bed.root.path()), "sorted");
+    resume(&RealStorage, &target(testbed.root.path()), &options, &Meter::default()).expect("resumed");
+    assert_eq!(testbed.content(testbed.root.path()), "sorted");
 }
 
 #[test]
 fn what_cannot_be_sorted_in_place_is_refused_and_left_alone() {
-    let bed = Bed::new(10, 5);
-    let path = bed.root.path().join("data");
+    let testbed = Testbed::new(10, 5);
+    let path = testbed.root.path().join("data");
     std::fs::write(&path, [1; 25]).expect("writing");
-    let error = bed
+    let error = testbed
         .begin(&RealStorage, &Meter::default())
         .expect_err("a part of a record");
     assert!(
         error.to_string().ends_with("the last one, at byte 24, has only 1"),
         "{error}"
     );
-    assert!(Bed::is_clean(bed.root.path()));
+    assert!(Testbed::is_clean(testbed.root.path()));
 
     let locked = RealStorage
-        .open(&target(bed.root.path()).dir, OsStr::new("data"), Access::Read)
+        .open(&target(testbed.root.path()).dir, OsStr::new("data"), Access::Read)
         .expect("a file");
     assert!(try_lock(&locked).expect("a lock"));
     assert!(matches!(
-        bed.begin(&RealStorage, &Meter::default()),
+        testbed.begin(&RealStorage, &Meter::default()),
         Err(SortError::Busy(_))
     ));
     assert!(matches!(
-        bed.go_on(&RealStorage, bed.root.path()),
+        testbed.go_on(&RealStorage, testbed.root.path()),
         Err(SortError::NothingToResume { .. })
     ));
 
     std::fs::remove_file(&path).expect("removing");
     std::fs::create_dir(&path).expect("making");
     assert!(matches!(
-        bed.begin(&RealStorage, &Meter::default()),
+        testbed.begin(&RealStorage, &Meter::default()),
         Err(SortError::NotAFile(_))
     ));
 }
 
 #[test]
 fn a_manifest_that_is_damaged_or_of_another_file_is_refused_and_nothing_is_touched() {
-    let bed = Bed::new(9 * UNIT_RECORDS, 6);
+    let testbed = Testbed::new(9 * UNIT_RECORDS, 6);
     let faulty = dies_at(60);
-    bed.begin(&faulty, &Meter::default()).expect_err("killed");
+    testbed.begin(&faulty, &Meter::default()).expect_err("killed");
     assert!(faulty.hook().fired() > 0);
     let (root, options) = (
-        bed.root.path(),
+        testbed.root.path(),
         Options {
             memory_bytes: 8 << 20,
             threads: 1,
@@ -296,22 +297,22 @@ fn a_manifest_that_is_damaged_or_of_another_file_is_refused_and_nothing_is_touch
 fn a_manifest_of_which_one_copy_is_damaged_is_as_good_as_a_whole_one() {
     let mut resumed = 0;
     for (death, copy) in (20..110).step_by(6).flat_map(|death| [(death, 0), (death, 1)]) {
-        let bed = Bed::new(9 * UNIT_RECORDS, 7);
+        let testbed = Testbed::new(9 * UNIT_RECORDS, 7);
         let faulty = dies_at(death);
-        bed.begin(&faulty, &Meter::default()).expect_err("killed");
+        testbed.begin(&faulty, &Meter::default()).expect_err("killed");
         assert!(faulty.hook().fired() > 0);
-        let path = side_directory(&bed.root.path().join("data")).join(manifest::NAME);
+        let path = side_directory(&testbed.root.path().join("data")).join(manifest::NAME);
         let mut bytes = std::fs::read(&path).expect("a manifest");
         let slot = bytes.len() / 2;
         bytes[copy * slot..][..40].iter_mut().for_each(|byte| *byte ^= 1);
         std::fs::write(&path, &bytes).expect("writing");
-        match bed.go_on(&RealStorage, bed.root.path()) {
+        match testbed.go_on(&RealStorage, testbed.root.path()) {
             // It died while it wrote the other copy.
             Err(SortError::BadManifest { .. }) => {}
             ended => {
                 ended.expect("resumed");
                 assert_eq!(
-                    bed.content(bed.root.path()),
+                    testbed.content(testbed.root.path()),
                     "sorted",
                     "death at call {death}, copy {copy}"
                 );

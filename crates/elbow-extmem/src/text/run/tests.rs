@@ -4,7 +4,7 @@ use elbow_file::double::{Faulty, Interposed, Operation, Plan};
 
 use super::*;
 
-const FREED_AT_ONCE: AtOnce = AtOnce { runs: 1, bytes: 0 };
+const FREED_AT_ONCE: MergeGroup = MergeGroup { runs: 1, bytes: 0 };
 
 fn spill(directories: usize) -> (Vec<tempfile::TempDir>, Spill) {
     let places: Vec<_> = (0..directories)

@@ -10,12 +10,12 @@ use elbow_file::{Errno, FileType, Handle, Stat, Time};
 
 use crate::api::Ino;
 use crate::closed::OWNER_ALL;
+use crate::model::boxed_unless_empty::{BoxedUnlessEmpty, EntryKeys};
 use crate::model::config::Name;
 use crate::model::entry_key::EntryKey;
 use crate::model::file_data::Content;
 use crate::model::inherit::Inheritance;
 use crate::model::mode::SETGID;
-use crate::model::rare::{EntryKeys, Rare};
 
 /// What its owner needs to change the names in a directory, or to move it to another.
 const OWNER_WRITE_SEARCH: u32 = 0o300;
@@ -28,7 +28,7 @@ pub(crate) struct Old {
     /// Its names when the job first saw them.
     pub(super) names: EntryKeys,
     /// Extended attributes of which the job may know the names and not the values.
-    pub(crate) closed_xattrs: Rare<BTreeSet<OsString>>,
+    pub(crate) closed_xattrs: BoxedUnlessEmpty<BTreeSet<OsString>>,
 }
 
 impl Old {
@@ -178,8 +178,8 @@ pub(crate) struct Inode {
     pub(crate) write_opens: u32,
     pub(crate) body: Body,
     /// `None`: not fetched yet (old objects only).
-    pub(crate) xattrs: Option<Rare<BTreeMap<OsString, Vec<u8>>>>,
-    pub(crate) dirty_xattrs: Rare<BTreeSet<OsString>>,
+    pub(crate) xattrs: Option<BoxedUnlessEmpty<BTreeMap<OsString, Vec<u8>>>>,
+    pub(crate) dirty_xattrs: BoxedUnlessEmpty<BTreeSet<OsString>>,
     /// File capabilities are gone, whatever the storage says when it is asked for extended attributes.
     pub(crate) lost_capability: bool,
     /// Where the storage has it by now.
@@ -210,7 +210,7 @@ impl Inode {
             write_opens: 0,
             body,
             xattrs: None,
-            dirty_xattrs: Rare::default(),
+            dirty_xattrs: BoxedUnlessEmpty::default(),
             lost_capability: false,
             placed: EntryKeys::default(),
             dirty: Dirty::default(),

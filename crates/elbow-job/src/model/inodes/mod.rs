@@ -26,10 +26,10 @@ use std::path::PathBuf;
 
 use elbow_file::{Errno, FileType, Handle, Protection, Stat};
 
-use super::config::{LIMBO, Name};
+use super::boxed_unless_empty::{BoxedUnlessEmpty, EntryKeys};
+use super::config::{IN_TRANSIT, Name};
 pub(crate) use super::entry_key::EntryKey;
 use super::inherit::{Inheritance, group_given};
-use super::rare::{EntryKeys, Rare};
 use crate::api::{Answer, Fetch, Ino, OpError};
 use crate::closed::OWNER_ALL;
 use crate::route::DirSide;
@@ -61,12 +61,12 @@ impl Inodes {
         root.old = Some(Box::new(Old {
             seen: Some(*stat),
             names: EntryKeys::default(),
-            closed_xattrs: Rare::default(),
+            closed_xattrs: BoxedUnlessEmpty::default(),
         }));
         root.lookups = 1;
-        let limbo = Inode::of_stat(stat);
+        let transit_key = Inode::of_stat(stat);
         Self {
-            slots: vec![Some(Box::new(limbo)), Some(Box::new(root))],
+            slots: vec![Some(Box::new(transit_key)), Some(Box::new(root))],
             linked: HashMap::new(),
             home_device: stat.dev,
             has_bounds: false,
@@ -341,7 +341,7 @@ impl Inodes {
 
     /// The job's own directory on the storage, once it is made.
     pub(crate) fn job_dir(&self) -> Option<Handle> {
-        self.dir_at(LIMBO).handle.clone()
+        self.dir_at(IN_TRANSIT).handle.clone()
     }
 
     /// The mode to give to the staging directory of an old directory where what it inherits would shut us out.
@@ -361,7 +361,7 @@ impl Inodes {
         let Ok(inode) = self.get(ino) else { return false };
         let is_named = !inode.names.is_empty() || !inode.placed.is_empty() || inode.is_old();
         let is_known = inode.lookups > 0 || inode.opens > 0;
-        !is_named && !is_known && inode.work == Work::Idle && ino != LIMBO
+        !is_named && !is_known && inode.work == Work::Idle && ino != IN_TRANSIT
     }
 
     /// Forgets an object that is unused. Its number is not used again.

@@ -8,67 +8,67 @@ use super::super::word::{
     Time, Whence, Which, XattrFlags,
 };
 use super::tree::{KEYS, LISTS};
-use super::{Draw, SHARED_GROUP, Sort, USERS};
+use super::{CaseGenerator, ProbableKind, SHARED_GROUP, USERS};
 
 /// Makes a call.
-type Maker = fn(&mut Draw) -> Call;
+type Maker = fn(&mut CaseGenerator) -> Call;
 
 /// How often which call is drawn, of the sum.
 const WEIGHTS: [(u32, Maker); 51] = [
-    (60, Draw::open),
-    (14, Draw::close),
-    (4, Draw::dup),
-    (10, Draw::read),
-    (10, Draw::pread),
-    (25, Draw::write),
-    (20, Draw::pwrite),
-    (5, Draw::writev),
-    (8, Draw::seek),
-    (6, Draw::holes),
-    (10, Draw::ftruncate),
-    (6, Draw::truncate),
-    (14, Draw::fallocate),
-    (8, Draw::copy),
-    (16, Draw::mkdir),
-    (5, Draw::mknod),
-    (8, Draw::symlink),
-    (16, Draw::link),
-    (22, Draw::unlink),
-    (14, Draw::rmdir),
-    (45, Draw::rename),
-    (20, Draw::chmod),
-    (5, Draw::fchmod),
-    (10, Draw::chown),
-    (3, Draw::fchown),
-    (14, Draw::utimens),
-    (4, Draw::futimens),
-    (10, Draw::setxattr),
-    (5, Draw::getxattr),
-    (5, Draw::listxattr),
-    (5, Draw::removexattr),
-    (4, Draw::fsetxattr),
-    (2, Draw::fgetxattr),
-    (2, Draw::fremovexattr),
-    (9, Draw::setacl),
-    (10, Draw::list),
-    (3, Draw::flist),
-    (14, Draw::stat),
-    (6, Draw::fstat),
-    (4, Draw::readlink),
-    (6, Draw::access),
-    (6, Draw::map),
-    (5, Draw::mapread),
-    (8, Draw::mapwrite),
-    (5, Draw::msync_or_unmap),
-    (8, Draw::lock),
-    (6, Draw::sync),
-    (5, Draw::chdir),
-    (2, Draw::fchdir),
-    (4, Draw::umask_or_getcwd),
-    (2, Draw::pause),
+    (60, CaseGenerator::open),
+    (14, CaseGenerator::close),
+    (4, CaseGenerator::dup),
+    (10, CaseGenerator::read),
+    (10, CaseGenerator::pread),
+    (25, CaseGenerator::write),
+    (20, CaseGenerator::pwrite),
+    (5, CaseGenerator::writev),
+    (8, CaseGenerator::seek),
+    (6, CaseGenerator::holes),
+    (10, CaseGenerator::ftruncate),
+    (6, CaseGenerator::truncate),
+    (14, CaseGenerator::fallocate),
+    (8, CaseGenerator::copy),
+    (16, CaseGenerator::mkdir),
+    (5, CaseGenerator::mknod),
+    (8, CaseGenerator::symlink),
+    (16, CaseGenerator::link),
+    (22, CaseGenerator::unlink),
+    (14, CaseGenerator::rmdir),
+    (45, CaseGenerator::rename),
+    (20, CaseGenerator::chmod),
+    (5, CaseGenerator::fchmod),
+    (10, CaseGenerator::chown),
+    (3, CaseGenerator::fchown),
+    (14, CaseGenerator::utimens),
+    (4, CaseGenerator::futimens),
+    (10, CaseGenerator::setxattr),
+    (5, CaseGenerator::getxattr),
+    (5, CaseGenerator::listxattr),
+    (5, CaseGenerator::removexattr),
+    (4, CaseGenerator::fsetxattr),
+    (2, CaseGenerator::fgetxattr),
+    (2, CaseGenerator::fremovexattr),
+    (9, CaseGenerator::setacl),
+    (10, CaseGenerator::list),
+    (3, CaseGenerator::flist),
+    (14, CaseGenerator::stat),
+    (6, CaseGenerator::fstat),
+    (4, CaseGenerator::readlink),
+    (6, CaseGenerator::access),
+    (6, CaseGenerator::map),
+    (5, CaseGenerator::mapread),
+    (8, CaseGenerator::mapwrite),
+    (5, CaseGenerator::msync_or_unmap),
+    (8, CaseGenerator::lock),
+    (6, CaseGenerator::sync),
+    (5, CaseGenerator::chdir),
+    (2, CaseGenerator::fchdir),
+    (4, CaseGenerator::umask_or_getcwd),
+    (2, CaseGenerator::pause),
 ];
 
-impl Draw {
+impl CaseGenerator {
     pub(super) fn any_call(&mut self) -> Call {
         let sum: u32 = WEIGHTS.iter().map(|(weight, _)| weight).sum();
         let mut at = self.rng.random_range(0..sum);
@@ -86,14 +86,18 @@ impl Draw {
         if self.chance(4) {
             return self.open_temporary(slot);
         }
-        let sort = if self.chance(25) { Sort::Dir } else { Sort::File };
-        let makes = sort == Sort::File && self.chance(40);
+        let sort = if self.chance(25) {
+            ProbableKind::Dir
+        } else {
+            ProbableKind::File
+        };
+        let makes = sort == ProbableKind::File && self.chance(40);
         let path = if makes && self.chance(70) {
             self.name_in_dir()
         } else {
             self.path(sort)
         };
-        let mut flags = if sort == Sort::Dir {
+        let mut flags = if sort == ProbableKind::Dir {
             0
         } else {
             self.one(&[0, libc::O_WRONLY, libc::O_RDWR, libc::O_RDWR])
@@ -124,9 +128,10 @@ impl Draw {
             .iter()
             .find(|(known, _)| *known == path)
             .map(|(_, sort)| *sort);
-        self.hand().slots[usize::from(slot.0)] = Some((path.clone(), Some(known.unwrap_or(Sort::File))));
+        self.worker_state().slots[usize::from(slot.0)] =
+            Some((path.clone(), Some(known.unwrap_or(ProbableKind::File))));
         if makes {
-            self.learn(&path, Sort::File);
+            self.learn(&path, ProbableKind::File);
         }
         let ((at, name), mode) = (self.way(&path), self.mode());
         Call::Open {
@@ -139,8 +144,8 @@ impl Draw {
     }
 
     fn open_temporary(&mut self, slot: Slot) -> Call {
-        let dir = self.existing(Sort::Dir);
-        self.hand().slots[usize::from(slot.0)] = Some((String::new(), Some(Sort::File)));
+        let dir = self.existing(ProbableKind::Dir);
+        self.worker_state().slots[usize::from(slot.0)] = Some((String::new(), Some(ProbableKind::File)));
         let exclusive = if self.chance(20) { libc::O_EXCL } else { 0 };
         let ((at, name), mode) = (self.way(&dir), self.mode());
         Call::Open {
@@ -153,20 +158,20 @@ impl Draw {
     }
 
     fn close(&mut self) -> Call {
-        let slot = self.slot_of(Sort::File);
-        self.hand().slots[usize::from(slot.0)] = None;
+        let slot = self.slot_of(ProbableKind::File);
+        self.worker_state().slots[usize::from(slot.0)] = None;
         Call::Close { slot }
     }
 
     fn dup(&mut self) -> Call {
-        let (slot, to) = (self.slot_of(Sort::File), self.slot());
-        self.hand().slots[usize::from(to.0)] = self.hand().slots[usize::from(slot.0)].clone();
+        let (slot, to) = (self.slot_of(ProbableKind::File), self.slot());
+        self.worker_state().slots[usize::from(to.0)] = self.worker_state().slots[usize::from(slot.0)].clone();
         Call::Dup { slot, to }
     }
 
     fn read(&mut self) -> Call {
         Call::Read {
-            slot: self.slot_of(Sort::File),
+            slot: self.slot_of(ProbableKind::File),
             length: self.size(),
         }
     }
@@ -182,7 +187,7 @@ impl Draw {
 
     fn pread(&mut self) -> Call {
         Call::Pread {
-            slot: self.slot_of(Sort::File),
+            slot: self.slot_of(ProbableKind::File),
             length: self.size(),
             offset: self.offset(),
         }
@@ -191,7 +196,7 @@ impl Draw {
     fn write(&mut self) -> Call {
         let length = self.size();
         Call::Write {
-            slot: self.slot_of(Sort::File),
+            slot: self.slot_of(ProbableKind::File),
             data: self.data_of(length),
         }
     }
@@ -199,7 +204,7 @@ impl Draw {
     fn pwrite(&mut self) -> Call {
         let length = self.size();
         Call::Pwrite {
-            slot: self.slot_of(Sort::File),
+            slot: self.slot_of(ProbableKind::File),
             data: self.data_of(length),
             offset: self.offset(),
         }
@@ -208,7 +213,7 @@ impl Draw {
     fn writev(&mut self) -> Call {
         let (first, second) = (self.size(), self.size());
         Call::Writev {
-            slot: self.slot_of(Sort::File),
+            slot: self.slot_of(ProbableKind::File),
             first: self.data_of(first),
             second: self.data_of(second),
         }
@@ -222,7 +227,7 @@ impl Draw {
             -3
         };
         Call::Seek {
-            slot: self.slot_of(Sort::File),
+            slot: self.slot_of(ProbableKind::File),
             offset,
             whence,
         }
@@ -230,7 +235,7 @@ impl Draw {
 
     fn holes(&mut self) -> Call {
         Call::Holes {
-            slot: self.slot_of(Sort::File),
+            slot: self.slot_of(ProbableKind::File),
         }
     }
 
@@ -244,13 +249,13 @@ impl Draw {
 
     fn ftruncate(&mut self) -> Call {
         Call::Ftruncate {
-            slot: self.slot_of(Sort::File),
+            slot: self.slot_of(ProbableKind::File),
             length: self.length(),
         }
     }
 
     fn truncate(&mut self) -> Call {
-        let path = self.path(Sort::File);
+        let path = self.path(ProbableKind::File);
         let (at, name) = self.way(&path);
         Call::Truncate {
             at,
@@ -277,7 +282,7 @@ impl Draw {
         let round = |number: u64| if whole_blocks { number / 4096 * 4096 } else { number }.cast_signed();
         let (offset, length) = (round(self.offset()), round(self.offset()));
         Call::Fallocate {
-            slot: self.slot_of(Sort::File),
+            slot: self.slot_of(ProbableKind::File),
             flags,
             offset,
             length,
@@ -288,9 +293,9 @@ impl Draw {
         let (from_offset, to_offset) = (self.offset(), self.offset());
         let (has_from, has_to) = (self.chance(50), self.chance(50));
         Call::Copy {
-            from: self.slot_of(Sort::File),
+            from: self.slot_of(ProbableKind::File),
             from_offset: has_from.then_some(from_offset),
-            to: self.slot_of(Sort::File),
+            to: self.slot_of(ProbableKind::File),
             to_offset: has_to.then_some(to_offset),
             length: self.size(),
         }
@@ -298,21 +303,28 @@ impl Draw {
 
     fn mkdir(&mut self) -> Call {
         let path = self.name_in_dir();
-        self.learn(&path, Sort::Dir);
+        self.learn(&path, ProbableKind::Dir);
         let ((at, name), mode) = (self.way(&path), self.mode());
         Call::Mkdir { at, name, mode }
     }
 
     fn mknod(&mut self) -> Call {
         let (path, kind) = (self.name_in_dir(), self.one(Kind::ALL));
-        self.learn(&path, if kind == Kind::File { Sort::File } else { Sort::Other });
+        self.learn(
+            &path,
+            if kind == Kind::File {
+                ProbableKind::File
+            } else {
+                ProbableKind::Other
+            },
+        );
         let ((at, name), mode) = (self.way(&path), self.mode());
         Call::Mknod { at, name, kind, mode }
     }
 
     fn symlink(&mut self) -> Call {
         let (path, target) = (self.name_in_dir(), self.target());
-        self.learn(&path, Sort::Link);
+        self.learn(&path, ProbableKind::Link);
         let (at, name) = self.way(&path);
         Call::Symlink { target, at, name }
     }
@@ -323,7 +335,7 @@ impl Draw {
         }
         let to = self.name_in_dir();
         if self.chance(15) {
-            let (slot, (to_at, to)) = (self.slot_of(Sort::File), self.way(&to));
+            let (slot, (to_at, to)) = (self.slot_of(ProbableKind::File), self.way(&to));
             let flags = AtFlags(libc::AT_EMPTY_PATH);
             return Call::Link {
                 at: super::At::Slot(slot),
@@ -333,7 +345,11 @@ impl Draw {
                 flags,
             };
         }
-        let sort = if self.chance(15) { Sort::Link } else { Sort::File };
+        let sort = if self.chance(15) {
+            ProbableKind::Link
+        } else {
+            ProbableKind::File
+        };
         let path = self.path(sort);
         self.learn(&to, sort);
         let flags = AtFlags(if self.chance(20) { libc::AT_SYMLINK_FOLLOW } else { 0 });
@@ -348,9 +364,16 @@ impl Draw {
     }
 
     fn unlink(&mut self) -> Call {
-        let sort = self.one(&[Sort::File, Sort::File, Sort::File, Sort::Link, Sort::Other, Sort::Dir]);
+        let sort = self.one(&[
+            ProbableKind::File,
+            ProbableKind::File,
+            ProbableKind::File,
+            ProbableKind::Link,
+            ProbableKind::Other,
+            ProbableKind::Dir,
+        ]);
         let path = self.path(sort);
-        if sort != Sort::Dir {
+        if sort != ProbableKind::Dir {
             self.forget(&path);
         }
         let (at, name) = self.way(&path);
@@ -358,7 +381,7 @@ impl Draw {
     }
 
     fn rmdir(&mut self) -> Call {
-        let path = self.path(Sort::Dir);
+        let path = self.path(ProbableKind::Dir);
         if !self
             .known
             .iter()
@@ -371,7 +394,14 @@ impl Draw {
     }
 
     fn rename(&mut self) -> Call {
-        let sort = self.one(&[Sort::File, Sort::File, Sort::File, Sort::Dir, Sort::Dir, Sort::Link]);
+        let sort = self.one(&[
+            ProbableKind::File,
+            ProbableKind::File,
+            ProbableKind::File,
+            ProbableKind::Dir,
+            ProbableKind::Dir,
+            ProbableKind::Link,
+        ]);
         let path = self.path(sort);
         let to = if self.chance(45) {
             self.path(sort)
@@ -407,7 +437,14 @@ impl Draw {
 
     /// Something with attributes, by a way.
     fn object(&mut self) -> (super::At, Name) {
-        let sort = self.one(&[Sort::File, Sort::File, Sort::Dir, Sort::Dir, Sort::Link, Sort::Other]);
+        let sort = self.one(&[
+            ProbableKind::File,
+            ProbableKind::File,
+            ProbableKind::Dir,
+            ProbableKind::Dir,
+            ProbableKind::Link,
+            ProbableKind::Other,
+        ]);
         let path = self.path(sort);
         self.way(&path)
     }
@@ -432,7 +469,7 @@ impl Draw {
 
     fn fchmod(&mut self) -> Call {
         Call::Fchmod {
-            slot: self.slot_of(Sort::File),
+            slot: self.slot_of(ProbableKind::File),
             mode: self.mode(),
         }
     }
@@ -463,7 +500,7 @@ impl Draw {
 
     fn fchown(&mut self) -> Call {
         Call::Fchown {
-            slot: self.slot_of(Sort::File),
+            slot: self.slot_of(ProbableKind::File),
             uid: self.id(),
             gid: self.id(),
         }
@@ -499,7 +536,7 @@ impl Draw {
 
     fn futimens(&mut self) -> Call {
         Call::Futimens {
-            slot: self.slot_of(Sort::File),
+            slot: self.slot_of(ProbableKind::File),
             atime: self.time(),
             mtime: self.time(),
         }
@@ -559,7 +596,7 @@ impl Draw {
 
     fn fsetxattr(&mut self) -> Call {
         Call::Fsetxattr {
-            slot: self.slot_of(Sort::File),
+            slot: self.slot_of(ProbableKind::File),
             key: self.key(),
             value: self.data_of(20),
             flags: self.xattr_flags(),
@@ -568,14 +605,14 @@ impl Draw {
 
     fn fgetxattr(&mut self) -> Call {
         Call::Fgetxattr {
-            slot: self.slot_of(Sort::File),
+            slot: self.slot_of(ProbableKind::File),
             key: self.key(),
         }
     }
 
     fn fremovexattr(&mut self) -> Call {
         Call::Fremovexattr {
-            slot: self.slot_of(Sort::File),
+            slot: self.slot_of(ProbableKind::File),
             key: self.key(),
         }
     }
@@ -583,9 +620,9 @@ impl Draw {
     fn setacl(&mut self) -> Call {
         let which = self.one(Which::ALL);
         let sort = if which == Which::Default || self.chance(40) {
-            Sort::Dir
+            ProbableKind::Dir
         } else {
-            Sort::File
+            ProbableKind::File
         };
         let path = self.path(sort);
         let (at, name) = self.way(&path);
@@ -598,14 +635,14 @@ impl Draw {
     }
 
     fn list(&mut self) -> Call {
-        let path = self.path(Sort::Dir);
+        let path = self.path(ProbableKind::Dir);
         let (at, name) = self.way(&path);
         Call::List { at, name }
     }
 
     fn flist(&mut self) -> Call {
         Call::Flist {
-            slot: self.slot_of(Sort::Dir),
+            slot: self.slot_of(ProbableKind::Dir),
         }
     }
 
@@ -620,12 +657,12 @@ impl Draw {
 
     fn fstat(&mut self) -> Call {
         Call::Fstat {
-            slot: self.slot_of(Sort::File),
+            slot: self.slot_of(ProbableKind::File),
         }
     }
 
     fn readlink(&mut self) -> Call {
-        let path = self.path(Sort::Link);
+        let path = self.path(ProbableKind::Link);
         let (at, name) = self.way(&path);
         Call::Readlink { at, name }
     }
@@ -653,8 +690,8 @@ impl Draw {
     }
 
     fn map(&mut self) -> Call {
-        let (slot, map) = (self.slot_of(Sort::File), Map(self.rng.random_range(0..MAPS)));
-        self.hand().maps[usize::from(map.0)] = true;
+        let (slot, map) = (self.slot_of(ProbableKind::File), Map(self.rng.random_range(0..MAPS)));
+        self.worker_state().maps[usize::from(map.0)] = true;
         let flags = MapFlags(self.one(&[0, libc::PROT_WRITE, libc::PROT_WRITE, libc::PROT_WRITE | 0x100]));
         Call::Map {
             slot,
@@ -687,12 +724,12 @@ impl Draw {
         if self.chance(50) {
             return Call::Msync { map };
         }
-        self.hand().maps[usize::from(map.0)] = false;
+        self.worker_state().maps[usize::from(map.0)] = false;
         Call::Unmap { map }
     }
 
     fn lock(&mut self) -> Call {
-        let (slot, lock) = (self.slot_of(Sort::File), self.one(Lock::ALL));
+        let (slot, lock) = (self.slot_of(ProbableKind::File), self.one(Lock::ALL));
         let (start, length) = (self.one(&[0, 10, 4096]), self.one(&[0, 1, 100]));
         match self.rng.random_range(0..3) {
             0 => Call::Flock { slot, lock },
@@ -712,7 +749,7 @@ impl Draw {
     }
 
     fn sync(&mut self) -> Call {
-        let slot = self.slot_of(Sort::File);
+        let slot = self.slot_of(ProbableKind::File);
         match self.rng.random_range(0..10) {
             0..6 => Call::Fsync { slot },
             6..9 => Call::Fdatasync { slot },
@@ -721,22 +758,22 @@ impl Draw {
     }
 
     fn chdir(&mut self) -> Call {
-        let path = self.path(Sort::Dir);
+        let path = self.path(ProbableKind::Dir);
         let (at, name) = self.way(&path);
         if self
             .known
             .iter()
-            .any(|(known, sort)| *known == path && *sort == Sort::Dir)
+            .any(|(known, sort)| *known == path && *sort == ProbableKind::Dir)
         {
-            self.hand().cwd = path;
+            self.worker_state().cwd = path;
         }
         Call::Chdir { at, name }
     }
 
     fn fchdir(&mut self) -> Call {
-        let slot = self.slot_of(Sort::Dir);
-        if let Some((dir, Some(Sort::Dir))) = self.hand().slots[usize::from(slot.0)].clone() {
-            self.hand().cwd = dir;
+        let slot = self.slot_of(ProbableKind::Dir);
+        if let Some((dir, Some(ProbableKind::Dir))) = self.worker_state().slots[usize::from(slot.0)].clone() {
+            self.worker_state().cwd = dir;
         }
         Call::Fchdir { slot }
     }

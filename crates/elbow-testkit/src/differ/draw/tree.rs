@@ -5,7 +5,7 @@ use rand::Rng;
 use super::super::case::Runner;
 use super::super::old::Old;
 use super::super::word::{Bits, Data, Name, Which};
-use super::{Draw, NAMES, ORDINARY, ORDINARY_GROUP, SHARED_GROUP, Sort, USERS, name};
+use super::{CaseGenerator, NAMES, ORDINARY, ORDINARY_GROUP, ProbableKind, SHARED_GROUP, USERS, name};
 
 /// Lists for directories and files, by who is named in them.
 pub(super) const LISTS: [&str; 7] = [
@@ -24,7 +24,7 @@ pub(super) const KEYS: [&str; 5] = ["user.a", "user.b", "user.longer.name", "tru
 /// More than an object of a streamed file has: 4 MiB.
 const LARGE_BYTES: std::ops::Range<u64> = (4 << 20) + 1..(5 << 20);
 
-impl Draw {
+impl CaseGenerator {
     pub(super) fn old_tree(&mut self, runner: Runner) -> Vec<Old> {
         let mut old = vec![self.root_of(runner)];
         for _ in 0..self.rng.random_range(1..6) {
@@ -88,7 +88,7 @@ impl Draw {
     /// A name that nothing has, in a directory that exists.
     fn free_name(&mut self) -> String {
         loop {
-            let (dir, leaf) = (self.existing(Sort::Dir), self.one(&NAMES));
+            let (dir, leaf) = (self.existing(ProbableKind::Dir), self.one(&NAMES));
             let path = if dir == "." {
                 leaf.to_owned()
             } else {
@@ -102,7 +102,7 @@ impl Draw {
 
     fn dir(&mut self, runner: Runner) -> Old {
         let (path, (uid, gid)) = (self.free_name(), self.owner(runner));
-        self.learn(&path, Sort::Dir);
+        self.learn(&path, ProbableKind::Dir);
         let mode = self.one(&[
             0o755, 0o755, 0o755, 0o700, 0o777, 0o2775, 0o1777, 0o555, 0o711, 0o000, 0o333,
         ]);
@@ -115,7 +115,7 @@ impl Draw {
 
     fn file(&mut self, runner: Runner) -> Vec<Old> {
         let (path, (uid, gid)) = (self.free_name(), self.owner(runner));
-        self.learn(&path, Sort::File);
+        self.learn(&path, ProbableKind::File);
         let length = self.size();
         let file = Old::File {
             name: name(&path),
@@ -170,8 +170,8 @@ impl Draw {
         let (path, (uid, gid)) = (self.free_name(), self.owner(runner));
         match self.rng.random_range(0..10) {
             0..4 if self.storage.keeps_links() => {
-                let of = self.existing(Sort::File);
-                self.learn(&path, Sort::File);
+                let of = self.existing(ProbableKind::File);
+                self.learn(&path, ProbableKind::File);
                 Old::Link {
                     name: name(&path),
                     of: name(&of),
@@ -179,7 +179,7 @@ impl Draw {
             }
             0..9 => {
                 let target = self.target();
-                self.learn(&path, Sort::Link);
+                self.learn(&path, ProbableKind::Link);
                 Old::Symlink {
                     name: name(&path),
                     target,
@@ -188,7 +188,7 @@ impl Draw {
                 }
             }
             _ => {
-                self.learn(&path, Sort::Other);
+                self.learn(&path, ProbableKind::Other);
                 let mode = self.mode();
                 Old::Fifo {
                     name: name(&path),
@@ -227,7 +227,7 @@ impl Draw {
         }
         let which = self.one(&[Which::Access, Which::Default, Which::Default]);
         let path = if which == Which::Default {
-            self.existing(Sort::Dir)
+            self.existing(ProbableKind::Dir)
         } else {
             self.anything()
         };

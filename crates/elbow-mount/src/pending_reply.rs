@@ -11,16 +11,16 @@ use elbow_job::Fetch;
 use tracing::{Span, debug};
 
 /// A request that has no answer yet.
-pub(crate) struct Asked {
+pub(crate) struct PendingReply {
     span: Span,
     /// When it came, where somebody listens.
-    came: Option<Instant>,
+    arrived: Option<Instant>,
 }
 
-impl Asked {
+impl PendingReply {
     pub(crate) fn new(span: Span) -> Self {
-        let came = (!span.is_disabled()).then(Instant::now);
-        Self { span, came }
+        let arrived = (!span.is_disabled()).then(Instant::now);
+        Self { span, arrived }
     }
 
     /// What is logged while this is done is about the request.
@@ -30,15 +30,15 @@ impl Asked {
 
     /// It cannot be answered from memory.
     pub(crate) fn waits_for(&self, fetch: &Fetch) {
-        if self.came.is_some() {
+        if self.arrived.is_some() {
             self.within(|| debug!(storage = ?fetch, "waits"));
         }
     }
 
     /// The answer, on its way to the kernel.
     pub(crate) fn told<T>(&self, answer: Result<T, Errno>) -> Result<T, Errno> {
-        if let Some(came) = self.came {
-            let took = came.elapsed();
+        if let Some(arrived) = self.arrived {
+            let took = arrived.elapsed();
             self.within(|| match &answer {
                 Ok(_) => debug!(?took, "answered"),
                 Err(errno) => debug!(%errno, ?took, "refused"),
@@ -51,7 +51,7 @@ impl Asked {
 /// A request: what is asked for, by whom, of which path, and further fields.
 macro_rules! asked {
     ($what:literal, $request:expr, $path:expr $(, $($fields:tt)*)?) => {
-        $crate::asked::Asked::new(tracing::debug_span!(
+        $crate::pending_reply::PendingReply::new(tracing::debug_span!(
             "request",
             what = $what,
             pid = $request.pid(),

@@ -3,13 +3,13 @@
 use super::bitmap::Versions;
 
 /// What releases and syncs keep from one to the next.
-pub(crate) struct Upkeep {
+pub(crate) struct ReleaseState {
     pub(super) versions: Versions,
     /// The file system cannot punch.
     pub(super) cannot_punch: bool,
 }
 
-impl Upkeep {
+impl ReleaseState {
     pub(crate) fn new(versions: Versions) -> Self {
         Self {
             versions,

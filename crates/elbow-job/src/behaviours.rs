@@ -19,12 +19,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use elbow_file::{Errno, Handle, RenameMode, Result, Storage, Time};
 
-use crate::absence::gone_is_fine;
-use crate::lost;
+use crate::lost_answers;
+use crate::missing::ignore_missing;
 
 /// Something that is done in one of two ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Manner {
+pub enum Behaviour {
     /// truncate(2) sets the times of a file whose size stays.
     TruncateSets {
         /// Of one that has blocks; otherwise of one that has none.
@@ -51,22 +51,22 @@ fn named(what: &str) -> OsString {
 }
 
 /// Tries it in the job's own directory.
-pub(crate) fn probe(storage: &dyn Storage, job: &Handle, manner: Manner) -> bool {
-    let tried = match manner {
-        Manner::TruncateSets { has_data } => truncate_sets(storage, job, has_data),
-        Manner::ExchangeSets => exchange_sets(storage, job),
-        Manner::FullExists => full_exists(storage, job),
+pub(crate) fn probe(storage: &dyn Storage, job: &Handle, behaviour: Behaviour) -> bool {
+    let tried = match behaviour {
+        Behaviour::TruncateSets { has_data } => truncate_sets(storage, job, has_data),
+        Behaviour::ExchangeSets => exchange_sets(storage, job),
+        Behaviour::FullExists => full_exists(storage, job),
     };
     tried.unwrap_or(false)
 }
 
-/// Tries in the job's own directory whether the storage can rename without replacing: a recovery asks, of which no [`Manner`] is known.
+/// Tries in the job's own directory whether the storage can rename without replacing: a recovery asks, of which no [`Behaviour`] is known.
 ///
 /// # Errors
 /// Any but those that say that it cannot.
 pub(crate) fn has_noreplace(storage: &dyn Storage, job: &Handle) -> Result<bool> {
     let (old, new) = (named("old"), named("new"));
-    let forget = |name: &OsString| gone_is_fine(storage.unlink(job, name));
+    let forget = |name: &OsString| ignore_missing(storage.unlink(job, name));
     // Who tried before may have died over it.
     [&old, &new].into_iter().try_for_each(forget)?;
     storage.create(job, &old, 0o600).and_then(|file| storage.close(&file))?;
@@ -84,11 +84,11 @@ pub(crate) fn has_noreplace(storage: &dyn Storage, job: &Handle) -> Result<bool>
 /// Any but that it has no links.
 pub(crate) fn tells_links(storage: &dyn Storage, job: &Handle) -> Result<bool> {
     let (old, new) = (named("old"), named("new"));
-    let forget = |name: &OsString| gone_is_fine(storage.unlink(job, name));
+    let forget = |name: &OsString| ignore_missing(storage.unlink(job, name));
     [&old, &new].into_iter().try_for_each(forget)?;
     storage.create(job, &old, 0o600).and_then(|file| storage.close(&file))?;
     let is_linked = storage.link(job, &old, job, &new).is_ok();
-    let tells = lost::are_one(storage, (job, &old), (job, &new));
+    let tells = lost_answers::are_one(storage, (job, &old), (job, &new));
     [&old, &new].into_iter().try_for_each(forget)?;
     Ok(tells? || !is_linked)
 }
@@ -156,14 +156,14 @@ mod tests {
     /// As it was measured on Linux 6.18: what changes there changes here.
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a real tmpfs")]
-    fn a_tmpfs_has_its_manners() {
+    fn a_tmpfs_has_its_behaviours() {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let root = RealStorage::open_root(dir.path()).unwrap();
-        let is = |manner| probe(&RealStorage, &root, manner);
-        assert!(is(Manner::TruncateSets { has_data: true }));
-        assert!(!is(Manner::TruncateSets { has_data: false }));
-        assert!(!is(Manner::FullExists));
-        assert!(!is(Manner::ExchangeSets));
+        let is = |behaviour| probe(&RealStorage, &root, behaviour);
+        assert!(is(Behaviour::TruncateSets { has_data: true }));
+        assert!(!is(Behaviour::TruncateSets { has_data: false }));
+        assert!(!is(Behaviour::FullExists));
+        assert!(!is(Behaviour::ExchangeSets));
         RealStorage.mkdir(&root, OsStr::new("d"), MODE).unwrap();
         assert!(moves(&RealStorage, &root, (&root, OsStr::new("d"))));
         assert!(RealStorage.stat(&root, OsStr::new("d")).is_ok(), "it is where it was");

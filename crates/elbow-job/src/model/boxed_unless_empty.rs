@@ -12,7 +12,7 @@ use super::EntryKey;
 
 /// Something that is seldom anything but empty.
 #[derive(Debug)]
-pub(crate) struct Rare<T>(Option<Box<T>>);
+pub(crate) struct BoxedUnlessEmpty<T>(Option<Box<T>>);
 
 /// What is there of something that is empty.
 pub(crate) trait Empty: Default + 'static {
@@ -36,13 +36,13 @@ empty! {
     RangeSet: RangeSet::new();
 }
 
-impl<T> Default for Rare<T> {
+impl<T> Default for BoxedUnlessEmpty<T> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<T> Rare<T> {
+impl<T> BoxedUnlessEmpty<T> {
     /// To change what is there, where it may well be empty.
     pub(crate) fn there(&mut self) -> Option<&mut T> {
         self.0.as_deref_mut()
@@ -56,13 +56,13 @@ impl<T> Rare<T> {
     }
 }
 
-impl<T: Empty + PartialEq> From<T> for Rare<T> {
+impl<T: Empty + PartialEq> From<T> for BoxedUnlessEmpty<T> {
     fn from(value: T) -> Self {
         Self((value != *T::empty()).then(|| Box::new(value)))
     }
 }
 
-impl<T: Empty> Deref for Rare<T> {
+impl<T: Empty> Deref for BoxedUnlessEmpty<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -70,7 +70,7 @@ impl<T: Empty> Deref for Rare<T> {
     }
 }
 
-impl<T: Empty> DerefMut for Rare<T> {
+impl<T: Empty> DerefMut for BoxedUnlessEmpty<T> {
     fn deref_mut(&mut self) -> &mut T {
         self.0.get_or_insert_default()
     }

@@ -16,11 +16,11 @@ use elbow_file::{Errno, FileType, Handle, Storage};
 
 use crate::commit::{Tree, put_times_back, remove_part};
 use crate::found::{THREADS, error, report_of};
+use crate::ownership::OwnershipCheck;
 use crate::parallel::parallel;
 use crate::report::{JobError, RecoverAction, Recovered};
 use crate::staging::{id_of_job, id_of_part};
-use crate::tally::Tally;
-use crate::whose::Whose;
+use crate::step_counter::StepCounter;
 
 /// Removes staging directories below a directory whose jobs have ended; `above` are the directories above it. Those of other users
 /// and other file systems are left alone. Where there may be directories above that cannot be seen from here (a server's, or those
@@ -28,7 +28,7 @@ use crate::whose::Whose;
 ///
 /// # Errors
 /// When a directory cannot be listed or removed. What could not be entered by us has nothing of ours in it.
-pub fn recover_strays(
+pub fn recover_orphans(
     storage: &Arc<dyn Storage>,
     root: &Handle,
     above: &[Handle],
@@ -39,7 +39,7 @@ pub fn recover_strays(
 
 struct Search<'a> {
     storage: &'a dyn Storage,
-    whose: Whose<'a>,
+    ownership: OwnershipCheck<'a>,
     tree: Tree<'a>,
     above: &'a [Handle],
     sees_all_above: bool,
@@ -49,11 +49,11 @@ struct Search<'a> {
 #[derive(Default)]
 struct Listed {
     dirs: Vec<PathBuf>,
-    strays: Vec<Stray>,
+    orphans: Vec<OrphanedStaging>,
     jobs: BTreeSet<String>,
 }
 
-struct Stray {
+struct OrphanedStaging {
     /// The directory that it is in.
     above: PathBuf,
     name: OsString,
@@ -63,11 +63,11 @@ struct Stray {
 impl<'a> Search<'a> {
     fn new(storage: &'a dyn Storage, root: &'a Handle, above: &'a [Handle], force: bool) -> Result<Self, JobError> {
         let nature = storage.nature(root).map_err(error("reading the attributes of"))?;
-        let whose = Whose::new(storage, root).map_err(error("reading the attributes of"))?;
-        let tree = Tree::new(storage, root.clone(), THREADS).staying_on(Some(whose.mount()));
+        let ownership = OwnershipCheck::new(storage, root).map_err(error("reading the attributes of"))?;
+        let tree = Tree::new(storage, root.clone(), THREADS).staying_on(Some(ownership.mount()));
         Ok(Self {
             storage,
-            whose,
+            ownership,
             tree,
             above,
             sees_all_above: nature.shows_all_above || force,
@@ -76,20 +76,20 @@ impl<'a> Search<'a> {
 
     fn run(&self) -> Result<Vec<Recovered>, JobError> {
         let found = walk(&self.tree).map_err(error("searching"))?;
-        let left = found.strays.iter().filter(|stray| !found.jobs.contains(&stray.id));
-        left.map(|stray| self.end(stray).map_err(error("removing staging directories in")))
+        let left = found.orphans.iter().filter(|orphan| !found.jobs.contains(&orphan.id));
+        left.map(|orphan| self.end(orphan).map_err(error("removing staging directories in")))
             .collect()
     }
 
-    fn end(&self, stray: &Stray) -> Result<Recovered, Errno> {
-        let above = stray.above.display();
-        let say = |action, message: String| Ok(report_of(&stray.name, action, None, message));
-        let dir = self.tree.dir(&stray.above)?;
-        let found = self.storage.stat(&dir, &stray.name)?;
-        if let Some(why) = self.whose.objection(&found) {
+    fn end(&self, orphan: &OrphanedStaging) -> Result<Recovered, Errno> {
+        let above = orphan.above.display();
+        let say = |action, message: String| Ok(report_of(&orphan.name, action, None, message));
+        let dir = self.tree.dir(&orphan.above)?;
+        let found = self.storage.stat(&dir, &orphan.name)?;
+        if let Some(why) = self.ownership.objection(&found) {
             return say(RecoverAction::NotOurs, why);
         }
-        match self.has_job(stray) {
+        match self.has_job(orphan) {
             Ok(false) if self.sees_all_above => {}
             Ok(false) => {
                 let message = format!(
@@ -110,19 +110,19 @@ impl<'a> Search<'a> {
             }
         }
         let times = self.storage.stat_handle(&dir)?;
-        remove_part(&self.tree, &dir, &stray.name, &Tally::default())?;
+        remove_part(&self.tree, &dir, &orphan.name, &StepCounter::default())?;
         put_times_back(self.storage, &dir, (times.atime, times.mtime))?;
         let message = format!("left in {above}, which was moved there while its job ran: removed");
         say(RecoverAction::RolledBack, message)
     }
 
     /// Is the job's own directory in the directory of a stray, or in one above it?
-    fn has_job(&self, stray: &Stray) -> Result<bool, Errno> {
-        let within = stray.above.ancestors().map(|path| self.tree.dir(path));
+    fn has_job(&self, orphan: &OrphanedStaging) -> Result<bool, Errno> {
+        let within = orphan.above.ancestors().map(|path| self.tree.dir(path));
         let above = self.above.iter().map(|dir| Ok(dir.clone()));
         for dir in within.chain(above) {
             match dir.and_then(|dir| self.storage.list(&dir)) {
-                Ok(entries) if entries.iter().any(|entry| id_of_job(&entry.name) == Some(&stray.id)) => {
+                Ok(entries) if entries.iter().any(|entry| id_of_job(&entry.name) == Some(&orphan.id)) => {
                     return Ok(true);
                 }
                 // A job of ours runs in no directory that we may not list.
@@ -144,7 +144,7 @@ fn walk(tree: &Tree<'_>) -> Result<Listed, Errno> {
         for listed in listed {
             let listed = listed?;
             level.extend(listed.dirs);
-            all.strays.extend(listed.strays);
+            all.orphans.extend(listed.orphans);
             all.jobs.extend(listed.jobs);
         }
     }
@@ -161,7 +161,7 @@ fn list(tree: &Tree<'_>, path: &Path) -> Result<Listed, Errno> {
         if let Some(id) = id_of_job(&entry.name) {
             listed.jobs.insert(id.to_owned());
         } else if let Some(id) = id_of_part(&entry.name) {
-            listed.strays.push(Stray {
+            listed.orphans.push(OrphanedStaging {
                 above: path.to_owned(),
                 id: id.to_owned(),
                 name: entry.name,
@@ -184,7 +184,7 @@ mod tests {
 
     const ID: &str = "0123456789abcdef";
 
-    fn stray_in(dir: &Path) {
+    fn orphan_in(dir: &Path) {
         let part = dir.join(format!(".elbow-{ID}-part"));
         fs::create_dir_all(part.join("sub")).unwrap();
         fs::write(part.join("sub/file"), "staged").unwrap();
@@ -195,7 +195,7 @@ mod tests {
         let root = RealStorage::open_root(dir).unwrap();
         let storage: Arc<dyn Storage> = Arc::new(RealStorage);
         let above = dir.ancestors().skip(1).map(|dir| RealStorage::open_root(dir).unwrap());
-        let found = recover_strays(&storage, &root, &above.collect::<Vec<_>>(), true).unwrap();
+        let found = recover_orphans(&storage, &root, &above.collect::<Vec<_>>(), true).unwrap();
         found.iter().map(|found| found.action).collect()
     }
 
@@ -204,7 +204,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let deep = temp.path().join("a/b/c");
         fs::create_dir_all(&deep).unwrap();
-        stray_in(&deep);
+        orphan_in(&deep);
         let before = fs::metadata(&deep).unwrap().modified().unwrap();
         assert_eq!(search(temp.path()), [RecoverAction::RolledBack]);
         assert_eq!(fs::read_dir(&deep).unwrap().count(), 0);
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(search(temp.path()), []);
         // The job is there: above, or where it was moved away from.
         for home in ["", "a/b", "a/other"] {
-            stray_in(&deep);
+            orphan_in(&deep);
             let job = temp.path().join(home).join(format!(".elbow-{ID}-1.000000000"));
             fs::create_dir_all(&job).unwrap();
             assert_eq!(search(temp.path()), [], "{home}");
@@ -226,7 +226,7 @@ mod tests {
             let _ = fs::remove_dir_all(deep.join(format!(".elbow-{ID}-part")));
             fs::remove_dir(&job).unwrap();
         }
-        stray_in(&deep);
+        orphan_in(&deep);
         fs::set_permissions(
             deep.join(format!(".elbow-{ID}-part")),
             std::os::unix::fs::PermissionsExt::from_mode(0o777),

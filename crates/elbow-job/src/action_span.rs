@@ -10,9 +10,9 @@ use tracing::span::EnteredSpan;
 use tracing::{Span, debug, debug_span};
 
 /// An action that is about to be executed.
-pub(crate) struct Told(Span);
+pub(crate) struct ActionSpan(Span);
 
-impl Told {
+impl ActionSpan {
     /// `path` is only asked for if somebody listens.
     pub(crate) fn of(operation: &'static str, path: impl FnOnce() -> PathBuf) -> Self {
         Self(debug_span!("action", operation, path = ?path()))

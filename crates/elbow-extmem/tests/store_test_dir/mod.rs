@@ -36,12 +36,12 @@ pub(crate) fn name() -> &'static OsStr {
 }
 
 /// A directory for stores.
-pub(crate) struct Ground {
+pub(crate) struct TestDir {
     dir: TempDir,
     pub(crate) root: Handle,
 }
 
-impl Ground {
+impl TestDir {
     /// On the file system of temporary files.
     pub(crate) fn new() -> Self {
         Self::at(&std::env::temp_dir())

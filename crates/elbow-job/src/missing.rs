@@ -3,7 +3,7 @@
 use elbow_file::{Errno, Handle, Storage};
 
 /// What is gone already needs not be removed.
-pub(crate) fn gone_is_fine(result: Result<(), Errno>) -> Result<(), Errno> {
+pub(crate) fn ignore_missing(result: Result<(), Errno>) -> Result<(), Errno> {
     match result {
         Err(Errno::NOENT) => Ok(()),
         other => other,
@@ -11,7 +11,7 @@ pub(crate) fn gone_is_fine(result: Result<(), Errno>) -> Result<(), Errno> {
 }
 
 /// What is gone is none, and no error.
-pub(crate) fn gone_is_none<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
+pub(crate) fn none_if_missing<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(Errno::NOENT) => Ok(None),

@@ -1,4 +1,4 @@
-//! Whose is a staging directory? Only our own are looked into: anybody who may write to a directory can put something
+//! Whether a staging directory is ours. Only our own are looked into: anybody who may write to a directory can put something
 //! with the name of a job's there.
 //!
 //! Ours is what has the owner and the mode that a directory of ours gets on this storage, is no link, and is no mount point. On a file system of this machine that is our user and mode 0700. On any other the owner
@@ -27,38 +27,38 @@ const OF_OTHERS: u32 = 0o066;
 const PROBE_SECONDS_MAX: i64 = 60;
 
 /// Tells our staging directories in a directory from those of others.
-pub(crate) struct Whose<'a> {
+pub(crate) struct OwnershipCheck<'a> {
     storage: &'a dyn Storage,
     root: &'a Handle,
     root_stat: Stat,
     mount: u64,
     /// How an object of ours looks there.
-    ours: OnceCell<Result<Ours, Errno>>,
+    ours: OnceCell<Result<OwnAttributes, Errno>>,
 }
 
 /// How an object of ours looks on a storage.
 #[derive(Clone, Copy)]
-struct Ours {
+struct OwnAttributes {
     uid: u32,
     /// Mode of a private file.
     file_mode: u32,
 }
 
 /// What a name turned out to be.
-pub(crate) enum Found {
-    Ours(Own),
+pub(crate) enum Ownership {
+    Ours(OwnDirectory),
     /// Somebody else's, or nobody's: why, in words.
     NotOurs(String),
 }
 
 /// A job's own directory, which is ours.
 #[derive(Clone)]
-pub(crate) struct Own {
+pub(crate) struct OwnDirectory {
     pub(crate) handle: Handle,
     pub(crate) stat: Stat,
 }
 
-impl Own {
+impl OwnDirectory {
     pub(crate) fn of(storage: &dyn Storage, handle: Handle) -> Result<Self, Errno> {
         let stat = storage.stat_handle(&handle)?;
         Ok(Self { handle, stat })
@@ -70,7 +70,7 @@ impl Own {
     }
 }
 
-impl<'a> Whose<'a> {
+impl<'a> OwnershipCheck<'a> {
     pub(crate) fn new(storage: &'a dyn Storage, root: &'a Handle) -> Result<Self, Errno> {
         Ok(Self {
             storage,
@@ -92,18 +92,18 @@ impl<'a> Whose<'a> {
     }
 
     /// Opens a job's own directory, if it is ours.
-    pub(crate) fn open(&self, name: &OsStr) -> Result<Found, Errno> {
+    pub(crate) fn open(&self, name: &OsStr) -> Result<Ownership, Errno> {
         let handle = match self.storage.open_dir(self.root, name) {
-            Err(Errno::NOTDIR | Errno::LOOP) => return Ok(Found::NotOurs("it is no directory".into())),
+            Err(Errno::NOTDIR | Errno::LOOP) => return Ok(Ownership::NotOurs("it is no directory".into())),
             handle => handle?,
         };
         if self.storage.identity(&handle)?.mount != self.mount {
-            return Ok(Found::NotOurs("something is mounted there".into()));
+            return Ok(Ownership::NotOurs("something is mounted there".into()));
         }
-        let own = Own::of(self.storage, handle)?;
+        let own = OwnDirectory::of(self.storage, handle)?;
         Ok(match self.objection(&own.stat) {
-            None => Found::Ours(own),
-            Some(why) => Found::NotOurs(why),
+            None => Ownership::Ours(own),
+            Some(why) => Ownership::NotOurs(why),
         })
     }
 
@@ -127,10 +127,10 @@ impl<'a> Whose<'a> {
         (!is_private).then(|| format!("its mode is {mode:03o}, so that others may have put something in it"))
     }
 
-    fn ours(&self) -> Result<Ours, Errno> {
+    fn ours(&self) -> Result<OwnAttributes, Errno> {
         *self.ours.get_or_init(|| {
             if self.storage.nature(self.root)?.own_ids {
-                return Ok(Ours {
+                return Ok(OwnAttributes {
                     uid: rustix::process::geteuid().as_raw(),
                     file_mode: PRIVATE_FILE,
                 });
@@ -140,7 +140,7 @@ impl<'a> Whose<'a> {
     }
 
     /// Makes a file, sees whose it becomes, removes it and puts the times of the directory back.
-    fn probe(&self) -> Result<Ours, Errno> {
+    fn probe(&self) -> Result<OwnAttributes, Errno> {
         let name = new_probe_name();
         let file = self.storage.create(self.root, &name, PRIVATE_FILE)?;
         let found = self.storage.stat_handle(&file);
@@ -153,7 +153,7 @@ impl<'a> Whose<'a> {
             .set_times(self.root, OsStr::new("."), Some(atime), Some(mtime));
         let found = found?;
         closed.and(removed)?;
-        Ok(Ours {
+        Ok(OwnAttributes {
             uid: found.uid,
             file_mode: found.mode & RIGHTS,
         })
@@ -179,24 +179,24 @@ mod tests {
     use super::*;
 
     /// What is said of a directory on a storage where a file of ours looks like this.
-    fn is_ours(ours: Ours, uid: u32, mode: u32) -> bool {
+    fn is_ours(ours: OwnAttributes, uid: u32, mode: u32) -> bool {
         let root = RealStorage::open_root("/".as_ref()).unwrap();
-        let whose = Whose {
+        let ownership = OwnershipCheck {
             ours: OnceCell::from(Ok(ours)),
-            ..Whose::new(&RealStorage, &root).unwrap()
+            ..OwnershipCheck::new(&RealStorage, &root).unwrap()
         };
         let found = Stat {
             uid,
             mode,
             ..RealStorage.stat_handle(&root).unwrap()
         };
-        whose.objection(&found).is_none()
+        ownership.objection(&found).is_none()
     }
 
     /// On vfat, or where a server makes everybody nobody, nothing tells users apart, and nobody is kept from anything there.
     #[test]
     fn ours_is_what_looks_like_ours_on_that_storage() {
-        let server = |uid, file_mode| Ours { uid, file_mode };
+        let server = |uid, file_mode| OwnAttributes { uid, file_mode };
         let squashed = server(65534, 0o600);
         assert!(is_ours(squashed, 65534, 0o700) && is_ours(squashed, 65534, 0o2700));
         assert!(!is_ours(squashed, 65534, 0o755) && !is_ours(squashed, 1000, 0o700) && !is_ours(squashed, 0, 0o700));

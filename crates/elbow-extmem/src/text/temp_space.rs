@@ -8,7 +8,7 @@ use elbow_file::Errno;
 
 /// What has happened to temporary files, and the space that they and the result take together.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct TempSpace {
     runs: AtomicU64,
     spilled: AtomicU64,
     freed: AtomicU64,
@@ -18,7 +18,7 @@ pub(super) struct Room {
     lost: OnceLock<(PathBuf, Errno)>,
 }
 
-impl Room {
+impl TempSpace {
     /// A disk did not take what was written to a temporary file there.
     pub(super) fn note_lost(&self, directory: &Path, errno: Errno) {
         // One is enough to fail.

@@ -6,13 +6,13 @@ use crate::report::Steps;
 
 /// Steps of a phase, counted by the threads that do them.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct StepCounter {
     steps: AtomicU64,
     bytes: AtomicU64,
     total: Steps,
 }
 
-impl Tally {
+impl StepCounter {
     /// Of so many steps, in which so many bytes are copied.
     pub(crate) fn of(steps: usize, bytes: u64) -> Self {
         let total = Steps {
