@@ -13,6 +13,7 @@ anybody. All services and the load run on this machine; Redis and etcd are Debia
 "echo" is the bound: a service that does nothing, on the same socket, with messages as long as ours; once as a tokio service, which is what
 `elbow lockd` is built on, and once in C on bare epoll ("C echo", built with cc from bench/echo.c). With "64 in flight" a client sends 64
 cycles before it reads their answers. "irregular" segments have lengths and places without a pattern: each cycle sends them all.
+"beside lists" is a lock of one segment while another client holds fifteen irregular lists and asks for a sixteenth all the time.
 """
 
 import argparse
@@ -157,6 +158,7 @@ class Bench:
                 # The echo is asked with messages as long as those of a regular lock: what else the machine does at that moment.
                 for name, is_irregular in [("elbow", True), ("echo", False)] + ([(OLDER, True)] if self.options.older else []):
                     self._once(name, 1, 1, segments, repetition, is_irregular)
+            self._once("elbow", 1, 1, 1, repetition, beside_lists=max(self.options.irregular))
 
     def _turn(self, connections, segments):
         # The messages of an echo do not grow with the segments, as those of a regular lock do not.
@@ -165,11 +167,13 @@ class Bench:
             turn += [(name, IN_FLIGHT) for name in ("elbow", OLDER, "echo", "C echo") if name in self.peers]
         return turn
 
-    def _once(self, name, in_flight, connections, segments, repetition, is_irregular=False):
+    def _once(self, name, in_flight, connections, segments, repetition, is_irregular=False, beside_lists=0):
         kind, address = self.peers[name]
-        peer = name + (f", {in_flight} in flight" if in_flight > 1 else "") + (", irregular" if is_irregular else "")
+        peer = (name + (f", {in_flight} in flight" if in_flight > 1 else "") + (", irregular" if is_irregular else "")
+                + (f", beside lists of {beside_lists}" if beside_lists else ""))
         words = [self.loads.get(name, self.load), "run", kind, "--address", address, "--connections", connections, "--segments", segments,
-                 "--seconds", self.options.seconds, "--in-flight", in_flight, *(["--irregular"] if is_irregular else [])]
+                 "--seconds", self.options.seconds, "--in-flight", in_flight, *(["--irregular"] if is_irregular else []),
+                 *(["--beside-lists", beside_lists] if beside_lists else [])]
         outcome = dict(storage=f"{connections} connections", says="", job=f"{segments} segments", peer=peer, repetition=repetition,
                        rival=name in ("Redis", "etcd"), seconds=None, details={}, wrong=[], failed=None)
         try:

@@ -3,6 +3,8 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 
 use elbow_lock::server::{Server, Settings, Users};
 use elbow_lock::wire::{append_request, decode_reply};
@@ -79,7 +81,11 @@ pub(super) fn irregular(load: &Load, rank: u64) -> Client {
 
 /// Within each regular segment of a rank, some of its bytes.
 fn odd_segments(load: &Load, rank: u64) -> Vec<(u64, u64)> {
-    let mut state = rank + 1;
+    odd_parts(segments(load, rank), rank)
+}
+
+fn odd_parts(segments: impl Iterator<Item = u64>, seed: u64) -> Vec<(u64, u64)> {
+    let mut state = seed + 1;
     let mut random = |below: u64| {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -87,9 +93,54 @@ fn odd_segments(load: &Load, rank: u64) -> Vec<(u64, u64)> {
         (state >> 33) % below
     };
     let half = SEGMENT_BYTES / 2;
-    segments(load, rank)
+    segments
         .map(|offset| (offset + random(half), 1 + random(half)))
         .collect()
+}
+
+/// Another client of the same file: it holds long lists, and asks for one more and releases it until the process ends.
+pub(super) struct LongLists {
+    granted: Arc<AtomicU64>,
+}
+
+impl LongLists {
+    const HELD: u64 = 15;
+
+    /// Returns when the lists are held and the first one more has been granted.
+    pub(super) fn ask(address: &str, segments: u64) -> Self {
+        let client = elbow_lock::Client::connect(address).unwrap();
+        let granted = Arc::new(AtomicU64::new(0));
+        let (asked, ready) = (granted.clone(), Arc::new(Barrier::new(2)));
+        let first = ready.clone();
+        std::thread::spawn(move || {
+            let lock = |number| {
+                let footprint = Footprint::from_list(long_list(segments, number)).unwrap();
+                let hold = client.lock_as(Owner(number), file(), footprint, LockMode::Exclusive, Wait::Forever);
+                hold.unwrap()
+            };
+            let _held: Vec<_> = (0..Self::HELD).map(lock).collect();
+            loop {
+                lock(Self::HELD).release();
+                if asked.fetch_add(1, Ordering::Relaxed) == 0 {
+                    first.wait();
+                }
+            }
+        });
+        ready.wait();
+        Self { granted }
+    }
+
+    pub(super) fn granted(&self) -> u64 {
+        self.granted.load(Ordering::Relaxed)
+    }
+}
+
+/// Behind all that is measured, and interleaved with the others.
+fn long_list(segments: u64, number: u64) -> Vec<(u64, u64)> {
+    const BEHIND: u64 = 1 << 40;
+    let apart = (LongLists::HELD + 1) * SEGMENT_BYTES;
+    let places = (0..segments).map(|segment| BEHIND + segment * apart + number * SEGMENT_BYTES);
+    odd_parts(places, number)
 }
 
 /// Many requests before the first answer: the protocol without a library.

@@ -4,13 +4,15 @@
 //!   load serve-echo SOCKET                                  answers each request with an answer as long as a grant
 //!   load serve-elbow SOCKET                                 our service, without the program around it
 //!   load run PEER --address A --connections N --segments S --seconds T [--in-flight K] [--patience P] [--irregular]
+//!            [--beside-lists S]
 //!        PEER: elbow, echo, ofd, redis, etcd
 //! ```
 //!
 //! Each connection has a thread of its own and locks its own segments: the S pieces of its rank in a file that all
 //! connections interleave, so that nobody waits for anybody and every request is compared with those that others hold.
 //! With `--irregular` the segments have lengths and places without a pattern, and each cycle begins with the list of them, as that of a program
-//! would whose list is another one each time. With `--in-flight` a thread writes K cycles before it reads their answers. Prints one JSON object; of a peer that has not
+//! would whose list is another one each time. With `--beside-lists` another client of our service holds fifteen such lists of S segments and
+//! asks for a sixteenth all the time, which is compared with them. With `--in-flight` a thread writes K cycles before it reads their answers. Prints one JSON object; of a peer that has not
 //! done with P seconds, how many cycles per second it does at most: as if those under way were done. It is driven by
 //! `bench/locks.py`, which starts the services.
 
@@ -56,6 +58,8 @@ pub(crate) struct Load {
     patience: f64,
     #[arg(long)]
     pub(crate) irregular: bool,
+    #[arg(long)]
+    beside_lists: Option<u64>,
     /// cargo bench says so.
     #[arg(long, hide = true)]
     bench: bool,
@@ -82,6 +86,16 @@ fn main() {
 }
 
 fn run(load: &Load) -> serde_json::Value {
+    let Some(segments) = load.beside_lists else {
+        return measure(load);
+    };
+    let lists = elbow::LongLists::ask(&load.address, segments);
+    let mut measured = measure(load);
+    measured["lists_granted"] = lists.granted().into();
+    measured
+}
+
+fn measure(load: &Load) -> serde_json::Value {
     let ready = &Barrier::new(load.connections as usize);
     let done: &Vec<Done> = &(0..load.connections).map(|_| Done::default()).collect();
     std::thread::scope(|scope| {

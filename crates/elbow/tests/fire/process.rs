@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
 use rustix::time::{ClockId, clock_gettime};
 
 /// How long the kernel may take to stop a process on a busy machine; one that is not seen to stop counts as one that ran.
@@ -27,8 +27,19 @@ pub(crate) struct Process {
     pub(crate) was_killed: bool,
 }
 
+/// A test that is killed itself would leave services and clients that run for ever.
+#[allow(unsafe_code)]
+fn end_with_this_thread(command: &mut Command) {
+    // SAFETY: prctl(2) is async-signal-safe, and nothing else is called between fork(2) and execve(2).
+    unsafe {
+        command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
+    }
+}
+
 impl Process {
+    /// Called by a thread that outlives it: the kernel ends a process with the thread that started it.
     pub(crate) fn start(command: &mut Command) -> Self {
+        end_with_this_thread(command);
         let child = command.process_group(0).spawn();
         Self {
             child: child.unwrap_or_else(|error| panic!("{command:?}: {error}")),
