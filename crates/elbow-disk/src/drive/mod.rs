@@ -25,11 +25,11 @@ pub use summary::{SECTOR_BYTES, Summary, ZoneSummary};
 pub use units::{Arm, Lbn, Leg, Ps, Reach, SectorAddress, Service, Track};
 
 pub(crate) use electronics::{CacheShape, Electronics, ReadAheadUntil, ScatteredWrite, WriteCache};
+pub(crate) use turn::Turn;
 pub(crate) use units::{CLOCK_DAYS_MAX, CLOCK_MAX, PS_PER_DAY};
 
 use geometry::Geometry;
 use seek::{SeekTable, Settle};
-use turn::Turn;
 
 /// A rotating drive.
 ///

@@ -3,11 +3,12 @@
 //! Always: `floor[d]` is the least seek time of any distance from `d` on. The seek curve is not monotone (of the HP C2247A, 7
 //! cylinders take less than 6), so that the time of `d` alone does not bound what lies further out; `floor` does.
 
-use crate::drive::{Arm, Drive, Lbn, Ps, Reach};
+use crate::drive::{Arm, Drive, Lbn, Ps, Reach, Turn};
 
 #[derive(Debug)]
 pub(super) struct Arms {
     rotation: u64,
+    turn: Turn,
     /// By distance, for reads, or for writes where those need less.
     floor: Vec<u64>,
     /// What a write adds to each move.
@@ -57,6 +58,7 @@ impl Arms {
             .min();
         Arms {
             rotation: drive.rotation().0,
+            turn: Turn::new(drive.rotation()),
             floor,
             settle: settle.unwrap_or(0),
         }
@@ -68,7 +70,7 @@ impl Arms {
             arm,
             now,
             leads,
-            angle: now.0 % self.rotation,
+            angle: self.turn.remainder(now.0),
         }
     }
 
@@ -86,7 +88,7 @@ impl Arms {
     /// Angle under the head so long after the pick.
     #[inline]
     pub(super) fn angle_after(&self, from: &Stand<'_>, time: u64) -> u64 {
-        (from.angle + time) % self.rotation
+        self.turn.remainder(from.angle + time)
     }
 
     /// From one angle to the next time that the other is under the head.

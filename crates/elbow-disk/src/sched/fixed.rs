@@ -109,6 +109,10 @@ impl Column {
         let mut slot = None;
         for (at, aim) in self.aims.iter().enumerate() {
             let ready = from.ready(aim.arm, aim.write);
+            // Most are further away than the best one so far takes in all: where those are in their turn does not matter.
+            if ready > found.0 {
+                continue;
+            }
             let cost = ready + arms.wait(arms.angle_after(from, ready), aim.angle);
             if (cost, aim.order) < found {
                 found = (cost, aim.order);
