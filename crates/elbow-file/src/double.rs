@@ -7,22 +7,22 @@
 //!
 //! [`Interposed`] makes every call of the seam go through one [`Hook`], which sees what is called ([`Call`]) and
 //! decides whether and when it is made. The doubles are hooks: [`Counting`], [`Faulty`], [`Recording`], [`Delaying`], [`Gated`],
-//! [`PlainRenames`], [`MadeUpInodes`], [`LowerDirs`], [`Subvolumes`], [`OwnerRights`] and [`Guest`]. They nest, since a double is a storage and wraps a storage. [`Volatile`]
+//! [`PlainRenames`], [`SyntheticInodes`], [`LowerDirs`], [`Subvolumes`], [`OwnerRights`] and [`AllSquash`]. They nest, since a double is a storage and wraps a storage. [`Volatile`]
 //! sees the data too: it keeps what is durable apart from what is only written, and makes the images that a crash could leave.
 //!
 //! Not here: a model of the storage. Calls that are let through reach the real one.
 
+mod all_squash;
 mod counting;
 mod delaying;
 mod faulty;
 mod gated;
-mod guest;
 mod lower_dirs;
-mod made_up_inodes;
 mod owner_rights;
 mod plain_renames;
 mod recording;
 mod subvolumes;
+mod synthetic_inodes;
 mod volatile;
 
 use std::ffi::{OsStr, OsString};
@@ -32,19 +32,21 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{Access, DirEntry, FileType, Handle, Identity, Nature, RenameMode, Result, Space, Stat, Storage, Time};
+use crate::{
+    Access, DirEntry, FileSystemTraits, FileType, Handle, Identity, RenameMode, Result, Space, Stat, Storage, Time,
+};
 
+pub use all_squash::AllSquash;
 pub use counting::Counting;
 pub use delaying::Delaying;
 pub use faulty::{Faulty, Plan};
 pub use gated::Gated;
-pub use guest::Guest;
 pub use lower_dirs::LowerDirs;
-pub use made_up_inodes::MadeUpInodes;
 pub use owner_rights::OwnerRights;
 pub use plain_renames::PlainRenames;
 pub use recording::{Recorded, Recording};
 pub use subvolumes::Subvolumes;
+pub use synthetic_inodes::SyntheticInodes;
 pub use volatile::{Crash, Image, Volatile};
 
 /// One call of the seam, before it is made.
@@ -309,8 +311,8 @@ operations! {
     TryLock: try_lock(file: &Handle) -> bool = file;
     /// [`Storage::identity`]
     Identity: identity(handle: &Handle) -> Identity = handle;
-    /// [`Storage::nature`]
-    Nature: nature(handle: &Handle) -> Nature = handle;
+    /// [`Storage::file_system_traits`]
+    FileSystemTraits: file_system_traits(handle: &Handle) -> FileSystemTraits = handle;
     /// [`Storage::sync`]
     Sync: sync(handle: &Handle) -> () = handle;
     /// [`Storage::sync_all`]
@@ -338,7 +340,7 @@ impl Operation {
                 | O::NextData
                 | O::TryLock
                 | O::Identity
-                | O::Nature
+                | O::FileSystemTraits
         )
     }
 }

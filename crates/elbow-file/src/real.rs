@@ -31,8 +31,8 @@ use rustix::io::retry_on_intr;
 
 use crate::stat::regular;
 use crate::{
-    Access, DirEntry, Errno, FileType, Handle, Identity, Nature, Protection, RenameMode, Result, Space, Stat, Storage,
-    Time, lock, nature,
+    Access, DirEntry, Errno, FileSystemTraits, FileType, Handle, Identity, Protection, RenameMode, Result, Space, Stat,
+    Storage, Time, file_system_traits, lock,
 };
 
 /// Bytes asked of the kernel per getdents64(2): some thousand names.
@@ -351,11 +351,11 @@ impl Storage for RealStorage {
     }
 
     fn identity(&self, handle: &Handle) -> Result<Identity> {
-        nature::identity(handle)
+        file_system_traits::identity(handle)
     }
 
-    fn nature(&self, handle: &Handle) -> Result<Nature> {
-        nature::of(handle)
+    fn file_system_traits(&self, handle: &Handle) -> Result<FileSystemTraits> {
+        file_system_traits::of(handle)
     }
 
     fn sync(&self, handle: &Handle) -> Result<()> {

@@ -9,7 +9,7 @@ use std::io::IoSlice;
 
 use crate::handle::{Handle, Result};
 use crate::stat::{DirEntry, FileType, Space, Stat, Time};
-use crate::{Identity, Nature};
+use crate::{FileSystemTraits, Identity};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +134,7 @@ pub trait Storage: Send + Sync {
     /// Which object this is and how it was reached. The server is not asked.
     fn identity(&self, handle: &Handle) -> Result<Identity>;
     /// What the file system that holds an object is like.
-    fn nature(&self, handle: &Handle) -> Result<Nature>;
+    fn file_system_traits(&self, handle: &Handle) -> Result<FileSystemTraits>;
     /// Makes one open file or directory durable.
     fn sync(&self, handle: &Handle) -> Result<()>;
     /// Makes all of the file system that holds an object durable.

@@ -10,12 +10,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use elbow_file::double::{
-    Call, Counting, Delaying, Faulty, Gated, Guest, Hook, Interposed, Operation, Plan, Recording,
+    AllSquash, Call, Counting, Delaying, Faulty, Gated, Hook, Interposed, Operation, Plan, Recording,
 };
 use elbow_file::{Access, Errno, FileType, Handle, RealStorage, RenameMode, Storage};
 use tempfile::TempDir;
 
-fn bench<H: Hook>(hook: H) -> (TempDir, Handle, Interposed<H>) {
+fn fixture<H: Hook>(hook: H) -> (TempDir, Handle, Interposed<H>) {
     let dir = tempfile::tempdir().unwrap();
     let root = RealStorage::open_root(dir.path()).unwrap();
     (dir, root, Interposed::new(Arc::new(RealStorage), hook))
@@ -48,7 +48,7 @@ fn call_everything(storage: &dyn Storage, root: &Handle) -> elbow_file::Result<(
     storage.next_data(&file, 0)?;
     storage.try_lock(&file)?;
     storage.identity(root)?;
-    storage.nature(root)?;
+    storage.file_system_traits(root)?;
     storage.sync(&file)?;
     storage.sync_all(root)?;
     storage.symlink(n("to"), &dir, n("s"))?;
@@ -83,7 +83,7 @@ fn call_everything(storage: &dyn Storage, root: &Handle) -> elbow_file::Result<(
 
 #[test]
 fn every_method_is_counted_under_its_name() {
-    let (_dir, root, storage) = bench(Counting::default());
+    let (_dir, root, storage) = fixture(Counting::default());
     call_everything(&storage, &root).unwrap();
     let mut expected: BTreeMap<_, _> = Operation::ALL.iter().map(|operation| (operation.name(), 1)).collect();
     expected.insert("unlink", 3);
@@ -97,7 +97,7 @@ fn every_method_is_counted_under_its_name() {
 
 #[test]
 fn the_nth_call_that_counts_fails_and_is_not_made() {
-    let (_dir, root, storage) = bench(Faulty::new([Plan::fail(Errno::DQUOT).on(Operation::Mkdir).nth(2)]));
+    let (_dir, root, storage) = fixture(Faulty::new([Plan::fail(Errno::DQUOT).on(Operation::Mkdir).nth(2)]));
     storage.create(&root, n("f"), 0o644).unwrap();
     storage.mkdir(&root, n("a"), 0o755).unwrap();
     assert_eq!(storage.hook().fired(), 0);
@@ -115,7 +115,7 @@ fn a_plan_can_look_at_names_and_handles() {
             .when(|call: &Call<'_>| call.path().ends_with("d/f") && call.offset >= 4)
             .times(u64::MAX),
     ];
-    let (_dir, root, storage) = bench(Faulty::new(plans));
+    let (_dir, root, storage) = fixture(Faulty::new(plans));
     assert_eq!(storage.mkdir(&root, n("secret"), 0o755), Err(Errno::ACCESS));
     assert_eq!(storage.stat(&root, n("secret")).unwrap_err(), Errno::ACCESS);
     assert_eq!(
@@ -134,12 +134,12 @@ fn a_plan_can_look_at_names_and_handles() {
 #[test]
 fn the_world_can_be_stopped_at_every_call() {
     let all = {
-        let (_dir, root, storage) = bench(Faulty::default());
+        let (_dir, root, storage) = fixture(Faulty::default());
         call_everything(&storage, &root).unwrap();
         storage.hook().seen()
     };
     for n in 1..=all {
-        let (_dir, root, storage) = bench(Faulty::new([Plan::stop_at(n)]));
+        let (_dir, root, storage) = fixture(Faulty::new([Plan::stop_at(n)]));
         assert_eq!(
             call_everything(&storage, &root),
             Err(Errno::IO),
@@ -158,12 +158,12 @@ fn the_world_can_be_stopped_at_every_call() {
 #[test]
 fn the_world_can_be_stopped_at_every_change() {
     let changes = {
-        let (_dir, root, storage) = bench(Faulty::default());
+        let (_dir, root, storage) = fixture(Faulty::default());
         call_everything(&storage, &root).unwrap();
         storage.hook().changes_seen()
     };
     for n in 1..=changes {
-        let (_dir, root, storage) = bench(Faulty::new([Plan::stop_at_change(n)]));
+        let (_dir, root, storage) = fixture(Faulty::new([Plan::stop_at_change(n)]));
         assert_eq!(
             call_everything(&storage, &root),
             Err(Errno::IO),
@@ -176,7 +176,7 @@ fn the_world_can_be_stopped_at_every_change() {
 
 #[test]
 fn faults_can_come_and_go() {
-    let (_dir, root, storage) = bench(Faulty::default());
+    let (_dir, root, storage) = fixture(Faulty::default());
     storage.mkdir(&root, n("a"), 0o755).unwrap();
     storage.hook().arm(Plan::stop_at(1));
     assert_eq!(storage.mkdir(&root, n("b"), 0o755), Err(Errno::IO));
@@ -187,7 +187,7 @@ fn faults_can_come_and_go() {
 
 #[test]
 fn the_log_says_what_was_done_to_what() {
-    let (dir, root, storage) = bench(Recording::default());
+    let (dir, root, storage) = fixture(Recording::default());
     call_everything(&storage, &root).unwrap();
     storage.mkdir(&root, n("h"), 0o755).unwrap_err();
     let base = storage.hook().calls(Operation::SyncAll)[0].path.clone(); // that of the root
@@ -216,7 +216,7 @@ fn the_log_says_what_was_done_to_what() {
 #[test]
 fn a_slow_storage_serves_so_many_calls_at_once() {
     let delay = Duration::from_millis(20);
-    let (_dir, root, storage) = bench(Delaying::new(delay, 3));
+    let (_dir, root, storage) = fixture(Delaying::new(delay, 3));
     let begun = Instant::now();
     thread::scope(|scope| {
         for _ in 0..9 {
@@ -230,7 +230,7 @@ fn a_slow_storage_serves_so_many_calls_at_once() {
 
 #[test]
 fn a_gate_holds_the_calls_it_is_for() {
-    let (_dir, root, storage) = bench(Gated::new(|call| call.operation == Operation::Mkdir));
+    let (_dir, root, storage) = fixture(Gated::new(|call| call.operation == Operation::Mkdir));
     storage.mkdir(&root, n("before"), 0o755).unwrap();
     storage.hook().close();
     thread::scope(|scope| {
@@ -264,13 +264,13 @@ fn doubles_nest() {
 
 #[allow(clippy::disallowed_methods, reason = "the test makes real files")]
 fn mark(dir: &TempDir, name: &str, mode: u32) {
-    let mode = PermissionsExt::from_mode(mode | Guest::HOSTS);
+    let mode = PermissionsExt::from_mode(mode | AllSquash::HOSTS);
     std::fs::set_permissions(dir.path().join(name), mode).unwrap();
 }
 
 #[test]
 fn a_guest_changes_what_is_the_hosts_as_its_mode_lets_others() {
-    let (dir, root, storage) = bench(Guest);
+    let (dir, root, storage) = fixture(AllSquash);
     for (name, mode) in [("closed", 0o705), ("free", 0o707), ("sticky", 0o1707)] {
         storage.mkdir(&root, n(name), 0o755).unwrap();
         let above = storage.open_dir(&root, n(name)).unwrap();
@@ -279,8 +279,8 @@ fn a_guest_changes_what_is_the_hosts_as_its_mode_lets_others() {
         }
         mark(&dir, &format!("{name}/theirs"), 0o604);
         mark(&dir, name, mode);
-        assert_eq!(storage.stat(&root, n(name)).unwrap().uid, Guest::HOST_UID);
-        assert_eq!(storage.stat(&above, n("mine")).unwrap().uid, Guest::UID);
+        assert_eq!(storage.stat(&root, n(name)).unwrap().uid, AllSquash::HOST_UID);
+        assert_eq!(storage.stat(&above, n("mine")).unwrap().uid, AllSquash::UID);
         let answers = |closed, free, sticky| match name {
             "closed" => closed,
             "free" => free,
@@ -314,5 +314,5 @@ fn a_guest_changes_what_is_the_hosts_as_its_mode_lets_others() {
     assert_eq!(open(Access::Read), Ok(()));
     assert_eq!(open(Access::ReadWrite), Err(Errno::ACCESS));
     assert_eq!(storage.truncate_named(&root, n("shown"), 0), Err(Errno::ACCESS));
-    assert!(!storage.nature(&root).unwrap().own_ids);
+    assert!(!storage.file_system_traits(&root).unwrap().own_ids);
 }

@@ -14,12 +14,12 @@ use elbow_file::{Access, Errno, FileType, Handle, RealStorage, RenameMode, Stora
 use tempfile::TempDir;
 
 /// A directory of its own, and the storage opened on it.
-struct Bench {
+struct Fixture {
     dir: TempDir,
     root: Handle,
 }
 
-impl Bench {
+impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = RealStorage::open_root(dir.path()).unwrap();
@@ -50,22 +50,22 @@ fn read_all(file: &Handle) -> Vec<u8> {
 
 #[test]
 fn a_root_has_to_be_a_directory() {
-    let bench = Bench::new();
-    bench.file("f", b"");
-    assert_eq!(RealStorage::open_root(&bench.path("f")).unwrap_err(), Errno::NOTDIR);
-    assert_eq!(RealStorage::open_root(&bench.path("none")).unwrap_err(), Errno::NOENT);
+    let fixture = Fixture::new();
+    fixture.file("f", b"");
+    assert_eq!(RealStorage::open_root(&fixture.path("f")).unwrap_err(), Errno::NOTDIR);
+    assert_eq!(RealStorage::open_root(&fixture.path("none")).unwrap_err(), Errno::NOENT);
 }
 
 /// A pipe under the name of a manifest, which anybody can plant, made every job on the directory wait for ever.
 #[test]
 fn only_regular_files_are_opened_and_nothing_is_waited_for() {
-    let bench = Bench::new();
-    let mknod = |name, kind| RealStorage.mknod(&bench.root, n(name), kind, 0o666, 0).unwrap();
+    let fixture = Fixture::new();
+    let mknod = |name, kind| RealStorage.mknod(&fixture.root, n(name), kind, 0o666, 0).unwrap();
     mknod("pipe", FileType::Fifo);
     mknod("socket", FileType::Socket);
-    fs::create_dir(bench.path("directory")).unwrap();
-    symlink("file", bench.path("link")).unwrap();
-    bench.file("file", b"content");
+    fs::create_dir(fixture.path("directory")).unwrap();
+    symlink("file", fixture.path("link")).unwrap();
+    fixture.file("file", b"content");
     for (name, errno) in [
         ("pipe", Errno::SPIPE),
         ("socket", Errno::SPIPE),
@@ -74,28 +74,28 @@ fn only_regular_files_are_opened_and_nothing_is_waited_for() {
         ("none", Errno::NOENT),
     ] {
         for access in [Access::Read, Access::ReadWrite] {
-            let opened = RealStorage.open(&bench.root, n(name), access);
+            let opened = RealStorage.open(&fixture.root, n(name), access);
             assert_eq!(opened.unwrap_err(), errno, "{name} for {access:?}");
         }
     }
-    let file = RealStorage.open(&bench.root, n("file"), Access::ReadWrite).unwrap();
+    let file = RealStorage.open(&fixture.root, n("file"), Access::ReadWrite).unwrap();
     RealStorage.write(&file, &[IoSlice::new(b"C")], 0).unwrap();
     assert_eq!(read_all(&file), b"Content");
 }
 
 #[test]
 fn a_lock_is_held_under_every_name_until_the_file_is_closed() {
-    let bench = Bench::new();
-    let first = bench.file("a", b"content");
+    let fixture = Fixture::new();
+    let first = fixture.file("a", b"content");
     assert!(RealStorage.try_lock(&first).unwrap());
     assert!(RealStorage.try_lock(&first).unwrap(), "who has it gets it again");
     RealStorage
-        .rename(&bench.root, n("a"), &bench.root, n("b"), RenameMode::Replace)
+        .rename(&fixture.root, n("a"), &fixture.root, n("b"), RenameMode::Replace)
         .unwrap();
-    let second = RealStorage.open(&bench.root, n("b"), Access::ReadWrite).unwrap();
+    let second = RealStorage.open(&fixture.root, n("b"), Access::ReadWrite).unwrap();
     assert!(!RealStorage.try_lock(&second).unwrap());
     assert_eq!(read_all(&second), b"content", "it keeps nobody from reading");
-    let other = RealStorage.open(&bench.root, n("b"), Access::Read).unwrap();
+    let other = RealStorage.open(&fixture.root, n("b"), Access::Read).unwrap();
     drop(other); // with process locks, this would give it up
     assert!(!RealStorage.try_lock(&second).unwrap());
     drop(first);
@@ -104,23 +104,23 @@ fn a_lock_is_held_under_every_name_until_the_file_is_closed() {
 
 #[test]
 fn a_local_file_system_has_owners_of_its_own_and_keeps_its_locks() {
-    let bench = Bench::new();
-    let nature = RealStorage.nature(&bench.root).unwrap();
-    assert!(!nature.shares_locks, "{nature:?}");
+    let fixture = Fixture::new();
+    let file_system_traits = RealStorage.file_system_traits(&fixture.root).unwrap();
+    assert!(!file_system_traits.shares_locks, "{file_system_traits:?}");
     let shm = RealStorage
-        .nature(&RealStorage::open_root("/dev/shm".as_ref()).unwrap())
+        .file_system_traits(&RealStorage::open_root("/dev/shm".as_ref()).unwrap())
         .unwrap();
     assert!(shm.own_ids && !shm.shares_locks, "{shm:?}");
 }
 
 #[test]
 fn names_that_would_walk_are_refused() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let inner = {
-        fs::create_dir(bench.path("inner")).unwrap();
-        RealStorage.open_dir(&bench.root, n("inner")).unwrap()
+        fs::create_dir(fixture.path("inner")).unwrap();
+        RealStorage.open_dir(&fixture.root, n("inner")).unwrap()
     };
-    bench.file("target", b"");
+    fixture.file("target", b"");
     for name in ["..", "../target", "a/b", "/etc", "", "./target"] {
         assert_eq!(
             RealStorage.stat(&inner, n(name)).unwrap_err(),
@@ -142,14 +142,14 @@ fn names_that_would_walk_are_refused() {
             Errno::INVAL,
             "xattr {name:?}"
         );
-        let moved = RealStorage.rename(&bench.root, n("target"), &inner, n(name), RenameMode::Replace);
+        let moved = RealStorage.rename(&fixture.root, n("target"), &inner, n(name), RenameMode::Replace);
         assert_eq!(moved.unwrap_err(), Errno::INVAL, "rename to {name:?}");
     }
     assert_eq!(
-        RealStorage.stat(&bench.root, OsStr::from_bytes(b"a\0b")).unwrap_err(),
+        RealStorage.stat(&fixture.root, OsStr::from_bytes(b"a\0b")).unwrap_err(),
         Errno::INVAL
     );
-    assert!(bench.path("target").exists());
+    assert!(fixture.path("target").exists());
     assert_eq!(
         RealStorage.stat(&inner, n(".")).unwrap().kind,
         FileType::Dir,
@@ -159,10 +159,10 @@ fn names_that_would_walk_are_refused() {
 
 #[test]
 fn created_files_are_new_and_hold_what_was_written() {
-    let bench = Bench::new();
-    let file = bench.file("f", b"hello");
+    let fixture = Fixture::new();
+    let file = fixture.file("f", b"hello");
     assert_eq!(
-        RealStorage.create(&bench.root, n("f"), 0o644).unwrap_err(),
+        RealStorage.create(&fixture.root, n("f"), 0o644).unwrap_err(),
         Errno::EXIST
     );
     RealStorage
@@ -172,7 +172,7 @@ fn created_files_are_new_and_hold_what_was_written() {
             4,
         )
         .unwrap();
-    assert_eq!(fs::read(bench.path("f")).unwrap(), b"helly world");
+    assert_eq!(fs::read(fixture.path("f")).unwrap(), b"helly world");
     assert_eq!(read_all(&file), b"helly world");
     let mut four = [0; 4];
     assert_eq!(
@@ -186,84 +186,84 @@ fn created_files_are_new_and_hold_what_was_written() {
 
 #[test]
 fn a_write_of_nothing_writes_nothing() {
-    let bench = Bench::new();
-    let file = bench.file("f", b"");
+    let fixture = Fixture::new();
+    let file = fixture.file("f", b"");
     RealStorage.write(&file, &[], 10).unwrap();
     RealStorage
         .write(&file, &[IoSlice::new(b""), IoSlice::new(b"")], 10)
         .unwrap();
-    assert_eq!(fs::metadata(bench.path("f")).unwrap().len(), 0);
+    assert_eq!(fs::metadata(fixture.path("f")).unwrap().len(), 0);
 }
 
 #[test]
 fn a_write_may_have_more_pieces_than_the_kernel_takes() {
-    let bench = Bench::new();
-    let file = bench.file("f", b"");
+    let fixture = Fixture::new();
+    let file = fixture.file("f", b"");
     let content: Vec<u8> = (0..5000_u32).flat_map(u32::to_le_bytes).collect();
     let pieces: Vec<_> = content.chunks(3).map(IoSlice::new).collect();
     assert!(pieces.len() > 6 * 1024);
     RealStorage.write(&file, &pieces, 7).unwrap();
-    assert_eq!(&fs::read(bench.path("f")).unwrap()[7..], content);
+    assert_eq!(&fs::read(fixture.path("f")).unwrap()[7..], content);
 }
 
 #[test]
 fn reading_only_is_reading_only() {
-    let bench = Bench::new();
-    bench.file("f", b"x");
-    let file = RealStorage.open(&bench.root, n("f"), Access::Read).unwrap();
+    let fixture = Fixture::new();
+    fixture.file("f", b"x");
+    let file = RealStorage.open(&fixture.root, n("f"), Access::Read).unwrap();
     assert_eq!(
         RealStorage.write(&file, &[IoSlice::new(b"y")], 0).unwrap_err(),
         Errno::BADF
     );
-    let file = RealStorage.open(&bench.root, n("f"), Access::ReadWrite).unwrap();
+    let file = RealStorage.open(&fixture.root, n("f"), Access::ReadWrite).unwrap();
     RealStorage.write(&file, &[IoSlice::new(b"y")], 0).unwrap();
     assert_eq!(
-        RealStorage.open(&bench.root, n("none"), Access::Read).unwrap_err(),
+        RealStorage.open(&fixture.root, n("none"), Access::Read).unwrap_err(),
         Errno::NOENT
     );
 }
 
 #[test]
 fn symbolic_links_are_never_followed() {
-    let bench = Bench::new();
-    bench.file("target", b"x");
-    fs::set_permissions(bench.path("target"), fs::Permissions::from_mode(0o640)).unwrap();
-    fs::create_dir(bench.path("dir")).unwrap();
-    RealStorage.symlink(n("target"), &bench.root, n("link")).unwrap();
-    RealStorage.symlink(n("dir"), &bench.root, n("dirlink")).unwrap();
-    let before = fs::metadata(bench.path("target")).unwrap();
+    let fixture = Fixture::new();
+    fixture.file("target", b"x");
+    fs::set_permissions(fixture.path("target"), fs::Permissions::from_mode(0o640)).unwrap();
+    fs::create_dir(fixture.path("dir")).unwrap();
+    RealStorage.symlink(n("target"), &fixture.root, n("link")).unwrap();
+    RealStorage.symlink(n("dir"), &fixture.root, n("dirlink")).unwrap();
+    let before = fs::metadata(fixture.path("target")).unwrap();
 
-    assert_eq!(RealStorage.readlink(&bench.root, n("link")).unwrap(), "target");
+    assert_eq!(RealStorage.readlink(&fixture.root, n("link")).unwrap(), "target");
     assert_eq!(
-        RealStorage.stat(&bench.root, n("link")).unwrap().kind,
+        RealStorage.stat(&fixture.root, n("link")).unwrap().kind,
         FileType::Symlink
     );
     assert_eq!(
-        RealStorage.open(&bench.root, n("link"), Access::Read).unwrap_err(),
+        RealStorage.open(&fixture.root, n("link"), Access::Read).unwrap_err(),
         Errno::LOOP
     );
     assert_eq!(
-        RealStorage.open_dir(&bench.root, n("dirlink")).unwrap_err(),
+        RealStorage.open_dir(&fixture.root, n("dirlink")).unwrap_err(),
         Errno::NOTDIR
     );
-    RealStorage.chmod(&bench.root, n("link"), 0o777).ok(); // whether it is an error depends on the kernel
+    RealStorage.chmod(&fixture.root, n("link"), 0o777).ok(); // whether it is an error depends on the kernel
     let time = Time {
         seconds: 1_000_000,
         nanoseconds: 7,
     };
     RealStorage
-        .set_times(&bench.root, n("link"), Some(time), Some(time))
+        .set_times(&fixture.root, n("link"), Some(time), Some(time))
         .unwrap();
-    assert_eq!(RealStorage.stat(&bench.root, n("link")).unwrap().mtime, time);
+    assert_eq!(RealStorage.stat(&fixture.root, n("link")).unwrap().mtime, time);
     RealStorage
-        .link(&bench.root, n("link"), &bench.root, n("link2"))
+        .link(&fixture.root, n("link"), &fixture.root, n("link2"))
         .unwrap();
     assert_eq!(
-        RealStorage.stat(&bench.root, n("link2")).unwrap().kind,
+        RealStorage.stat(&fixture.root, n("link2")).unwrap().kind,
         FileType::Symlink
     );
 
-    let after = fs::metadata(bench.path("target")).unwrap();
+    let after = fs::metadata(fixture.path("target")).unwrap();
     assert_eq!(
         (after.mode(), after.ctime_nsec(), after.mtime_nsec()),
         (before.mode(), before.ctime_nsec(), before.mtime_nsec())
@@ -272,40 +272,40 @@ fn symbolic_links_are_never_followed() {
 
 #[test]
 fn long_link_targets_come_back_whole() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let target = "t".repeat(4000);
-    RealStorage.symlink(n(&target), &bench.root, n("link")).unwrap();
+    RealStorage.symlink(n(&target), &fixture.root, n("link")).unwrap();
     assert_eq!(
-        RealStorage.readlink(&bench.root, n("link")).unwrap(),
+        RealStorage.readlink(&fixture.root, n("link")).unwrap(),
         OsString::from(target)
     );
 }
 
 #[test]
 fn special_files_can_be_made() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     RealStorage
-        .mknod(&bench.root, n("pipe"), FileType::Fifo, 0o600, 0)
+        .mknod(&fixture.root, n("pipe"), FileType::Fifo, 0o600, 0)
         .unwrap();
     RealStorage
-        .mknod(&bench.root, n("socket"), FileType::Socket, 0o600, 0)
+        .mknod(&fixture.root, n("socket"), FileType::Socket, 0o600, 0)
         .unwrap();
     RealStorage
-        .mknod(&bench.root, n("file"), FileType::File, 0o600, 0)
+        .mknod(&fixture.root, n("file"), FileType::File, 0o600, 0)
         .unwrap();
-    assert!(fs::metadata(bench.path("pipe")).unwrap().file_type().is_fifo());
-    assert!(fs::metadata(bench.path("socket")).unwrap().file_type().is_socket());
-    assert!(fs::metadata(bench.path("file")).unwrap().is_file());
-    let made = RealStorage.mknod(&bench.root, n("d"), FileType::Dir, 0o700, 0);
+    assert!(fs::metadata(fixture.path("pipe")).unwrap().file_type().is_fifo());
+    assert!(fs::metadata(fixture.path("socket")).unwrap().file_type().is_socket());
+    assert!(fs::metadata(fixture.path("file")).unwrap().is_file());
+    let made = RealStorage.mknod(&fixture.root, n("d"), FileType::Dir, 0o700, 0);
     assert_eq!(made.unwrap_err(), Errno::INVAL);
 }
 
 #[test]
 fn links_and_renames() {
-    let bench = Bench::new();
-    let (root, storage) = (&bench.root, RealStorage);
-    bench.file("a", b"A");
-    bench.file("b", b"B");
+    let fixture = Fixture::new();
+    let (root, storage) = (&fixture.root, RealStorage);
+    fixture.file("a", b"A");
+    fixture.file("b", b"B");
     storage.link(root, n("a"), root, n("c")).unwrap();
     assert_eq!(storage.stat(root, n("a")).unwrap().nlink, 2);
     assert_eq!(storage.link(root, n("a"), root, n("b")).unwrap_err(), Errno::EXIST);
@@ -322,7 +322,10 @@ fn links_and_renames() {
         .rename(root, n("a"), root, n("b"), RenameMode::Exchange)
         .unwrap();
     assert_eq!(
-        (fs::read(bench.path("a")).unwrap(), fs::read(bench.path("b")).unwrap()),
+        (
+            fs::read(fixture.path("a")).unwrap(),
+            fs::read(fixture.path("b")).unwrap()
+        ),
         (b"B".into(), b"A".into())
     );
     storage
@@ -331,7 +334,7 @@ fn links_and_renames() {
     storage
         .rename(root, n("b"), &inner, n("e"), RenameMode::Replace)
         .unwrap();
-    assert_eq!(fs::read(bench.path("d/e")).unwrap(), b"A");
+    assert_eq!(fs::read(fixture.path("d/e")).unwrap(), b"A");
 
     assert_eq!(storage.unlink(root, n("d")).unwrap_err(), Errno::ISDIR);
     assert_eq!(storage.rmdir(root, n("d")).unwrap_err(), Errno::NOTEMPTY);
@@ -342,14 +345,14 @@ fn links_and_renames() {
 
 #[test]
 fn attributes_are_those_of_stat() {
-    let bench = Bench::new();
-    let file = bench.file("f", &[1; 10_000]);
+    let fixture = Fixture::new();
+    let file = fixture.file("f", &[1; 10_000]);
     let (by_name, by_handle) = (
-        RealStorage.stat(&bench.root, n("f")).unwrap(),
+        RealStorage.stat(&fixture.root, n("f")).unwrap(),
         RealStorage.stat_handle(&file).unwrap(),
     );
     assert_eq!(by_name, by_handle);
-    let found = fs::metadata(bench.path("f")).unwrap();
+    let found = fs::metadata(fixture.path("f")).unwrap();
     assert_eq!(by_name.kind, FileType::File);
     assert_eq!(
         (by_name.mode, by_name.uid, by_name.gid),
@@ -374,9 +377,9 @@ fn attributes_are_those_of_stat() {
 
 #[test]
 fn attributes_can_be_set_by_name_and_by_handle() {
-    let bench = Bench::new();
-    let file = bench.file("f", b"x");
-    let (root, storage) = (&bench.root, RealStorage);
+    let fixture = Fixture::new();
+    let file = fixture.file("f", b"x");
+    let (root, storage) = (&fixture.root, RealStorage);
     let (early, late) = (
         Time {
             seconds: -5,
@@ -422,36 +425,36 @@ fn attributes_can_be_set_by_name_and_by_handle() {
 
 #[test]
 fn the_root_itself_is_named_by_a_dot() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let time = Time {
         seconds: 1_234_567,
         nanoseconds: 89,
     };
-    RealStorage.chmod(&bench.root, n("."), 0o750).unwrap();
-    RealStorage.set_times(&bench.root, n("."), None, Some(time)).unwrap();
-    let found = RealStorage.stat_handle(&bench.root).unwrap();
+    RealStorage.chmod(&fixture.root, n("."), 0o750).unwrap();
+    RealStorage.set_times(&fixture.root, n("."), None, Some(time)).unwrap();
+    let found = RealStorage.stat_handle(&fixture.root).unwrap();
     assert_eq!((found.mode, found.mtime), (0o750, time));
 }
 
 #[test]
 fn a_list_has_all_names_with_their_kinds() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let mut expected = BTreeMap::new();
     for index in 0..3000 {
         let name = format!("{index:0>200}"); // in all some 600 KB: several times the buffer
-        bench.file(&name, b"");
+        fixture.file(&name, b"");
         expected.insert(OsString::from(name), FileType::File);
     }
-    RealStorage.mkdir(&bench.root, n("dir"), 0o755).unwrap();
-    symlink("x", bench.path("link")).unwrap();
-    fs::File::create(bench.dir.path().join(OsStr::from_bytes(b"not utf-8 \xff"))).unwrap();
+    RealStorage.mkdir(&fixture.root, n("dir"), 0o755).unwrap();
+    symlink("x", fixture.path("link")).unwrap();
+    fs::File::create(fixture.dir.path().join(OsStr::from_bytes(b"not utf-8 \xff"))).unwrap();
     expected.insert("dir".into(), FileType::Dir);
     expected.insert("link".into(), FileType::Symlink);
     expected.insert(OsStr::from_bytes(b"not utf-8 \xff").to_owned(), FileType::File);
 
-    let listed = RealStorage.list(&bench.root).unwrap();
+    let listed = RealStorage.list(&fixture.root).unwrap();
     assert_eq!(listed.len(), expected.len(), "each name once");
-    let inode = fs::metadata(bench.path("dir")).unwrap().ino();
+    let inode = fs::metadata(fixture.path("dir")).unwrap().ino();
     assert!(listed.iter().any(|entry| entry.name == "dir" && entry.ino == inode));
     let found: BTreeMap<_, _> = listed
         .into_iter()
@@ -459,7 +462,7 @@ fn a_list_has_all_names_with_their_kinds() {
         .collect();
     assert_eq!(found, expected);
     assert_eq!(
-        RealStorage.list(&bench.root).unwrap().len(),
+        RealStorage.list(&fixture.root).unwrap().len(),
         expected.len(),
         "listing leaves no position behind"
     );
@@ -467,9 +470,9 @@ fn a_list_has_all_names_with_their_kinds() {
 
 #[test]
 fn xattrs_of_files_and_directories() {
-    let bench = Bench::new();
-    let (root, storage) = (&bench.root, RealStorage);
-    bench.file("f", b"");
+    let fixture = Fixture::new();
+    let (root, storage) = (&fixture.root, RealStorage);
+    fixture.file("f", b"");
     if storage.set_xattr(root, n("f"), n("user.probe"), b"") == Err(Errno::OPNOTSUPP) {
         eprintln!("skipped: no user xattrs on this file system");
         return;
@@ -507,16 +510,16 @@ fn xattrs_of_files_and_directories() {
 
 #[test]
 fn many_xattrs_are_listed_whole() {
-    let bench = Bench::new();
-    bench.file("f", b"");
+    let fixture = Fixture::new();
+    fixture.file("f", b"");
     let keys: Vec<OsString> = (0..60).map(|index| format!("user.{index:0>40}").into()).collect();
     for key in &keys {
-        match RealStorage.set_xattr(&bench.root, n("f"), key, b"") {
+        match RealStorage.set_xattr(&fixture.root, n("f"), key, b"") {
             Err(Errno::OPNOTSUPP | Errno::NOSPC) => return eprintln!("skipped: no room for xattrs here"),
             result => result.unwrap(),
         }
     }
-    let mut found = RealStorage.list_xattrs(&bench.root, n("f")).unwrap();
+    let mut found = RealStorage.list_xattrs(&fixture.root, n("f")).unwrap();
     found.retain(|key| key.as_bytes().starts_with(b"user."));
     found.sort();
     assert_eq!(found, keys);
@@ -525,8 +528,8 @@ fn many_xattrs_are_listed_whole() {
 #[test]
 fn space_is_reserved_within_a_file_and_behind_its_end() {
     const MIB: u64 = 1 << 20;
-    let bench = Bench::new();
-    let file = bench.file("f", b"");
+    let fixture = Fixture::new();
+    let file = fixture.file("f", b"");
     for (keep_size, size, length) in [(true, 0, MIB), (false, 2 * MIB, 2 * MIB)] {
         match RealStorage.allocate(&file, 0, length, keep_size) {
             Err(Errno::OPNOTSUPP) => return eprintln!("skipped: nothing is reserved on this file system"),
@@ -544,8 +547,8 @@ fn space_is_reserved_within_a_file_and_behind_its_end() {
 #[test]
 fn holes_are_punched_and_found() {
     const MIB: u64 = 1 << 20;
-    let bench = Bench::new();
-    let file = bench.file("f", b"");
+    let fixture = Fixture::new();
+    let file = fixture.file("f", b"");
     RealStorage.truncate(&file, 4 * MIB).unwrap();
     assert_eq!(RealStorage.next_data(&file, 0).unwrap(), None, "all hole");
     RealStorage.write(&file, &[IoSlice::new(&vec![1; 3 << 20])], 0).unwrap();
@@ -573,15 +576,15 @@ fn holes_are_punched_and_found() {
 
 #[test]
 fn directories_and_files_can_be_synced_and_asked_for_space() {
-    let bench = Bench::new();
-    let file = bench.file("f", b"x");
+    let fixture = Fixture::new();
+    let file = fixture.file("f", b"x");
     RealStorage.sync(&file).unwrap();
-    RealStorage.sync(&bench.root).unwrap();
-    RealStorage.sync_all(&bench.root).unwrap();
-    for handle in [&file, &bench.root] {
+    RealStorage.sync(&fixture.root).unwrap();
+    RealStorage.sync_all(&fixture.root).unwrap();
+    for handle in [&file, &fixture.root] {
         let (space, found) = (
             RealStorage.space(handle).unwrap(),
-            rustix::fs::statvfs(bench.dir.path()).unwrap(),
+            rustix::fs::statvfs(fixture.dir.path()).unwrap(),
         );
         assert_eq!((space.fragment_bytes, space.blocks), (found.f_frsize, found.f_blocks));
         assert_eq!(
@@ -593,10 +596,10 @@ fn directories_and_files_can_be_synced_and_asked_for_space() {
 
 #[test]
 fn descriptors_do_not_leak_into_commands() {
-    let bench = Bench::new();
-    let file = bench.file("f", b"");
-    let inner = RealStorage.open_dir(&bench.root, n(".")).unwrap();
-    for handle in [&bench.root, &file, &inner] {
+    let fixture = Fixture::new();
+    let file = fixture.file("f", b"");
+    let inner = RealStorage.open_dir(&fixture.root, n(".")).unwrap();
+    for handle in [&fixture.root, &file, &inner] {
         let flags = rustix::io::fcntl_getfd(handle.as_fd()).unwrap();
         assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
     }

@@ -14,13 +14,13 @@ fn n(name: &str) -> &OsStr {
     OsStr::new(name)
 }
 
-struct Bench {
+struct Fixture {
     _dir: TempDir,
     root: Handle,
     storage: Volatile,
 }
 
-impl Bench {
+impl Fixture {
     fn new() -> Self {
         Self::after(|_| ())
     }
@@ -99,33 +99,33 @@ fn set(lines: &[&str]) -> BTreeSet<String> {
 
 #[test]
 fn what_stood_there_is_durable() {
-    let bench = Bench::after(|root| {
+    let fixture = Fixture::after(|root| {
         RealStorage.mkdir(root, n("d"), 0o755).unwrap();
         let dir = RealStorage.open_dir(root, n("d")).unwrap();
         let file = RealStorage.create(&dir, n("f"), 0o644).unwrap();
         RealStorage.write(&file, &[IoSlice::new(b"old")], 0).unwrap();
     });
-    assert_eq!(bench.crash().pending(), 0);
-    assert_eq!(trees(&bench.crash()), set(&["d/ d/f:old"]));
+    assert_eq!(fixture.crash().pending(), 0);
+    assert_eq!(trees(&fixture.crash()), set(&["d/ d/f:old"]));
 }
 
 #[test]
 fn changes_of_content_survive_in_any_subset_until_the_file_is_synced() {
-    let bench = Bench::new();
-    let (f, g) = (bench.file("f", b"...."), bench.file("g", b"-"));
-    bench.write(&f, b"a", 0);
-    bench.write(&f, b"b", 1);
-    bench.write(&g, b"x", 0);
-    bench.storage.sync(&g).unwrap();
-    let moment = bench.storage.now();
+    let fixture = Fixture::new();
+    let (f, g) = (fixture.file("f", b"...."), fixture.file("g", b"-"));
+    fixture.write(&f, b"a", 0);
+    fixture.write(&f, b"b", 1);
+    fixture.write(&g, b"x", 0);
+    fixture.storage.sync(&g).unwrap();
+    let moment = fixture.storage.now();
     let expected = ["....", "a...", ".b..", "ab.."].map(|f| format!("f:{f} g:x"));
-    assert_eq!(trees(&bench.crash()), expected.into_iter().collect());
+    assert_eq!(trees(&fixture.crash()), expected.into_iter().collect());
 
-    bench.storage.sync(&f).unwrap();
-    bench.storage.truncate(&f, 2).unwrap();
-    assert_eq!(trees(&bench.crash()), set(&["f:ab.. g:x", "f:ab g:x"]));
+    fixture.storage.sync(&f).unwrap();
+    fixture.storage.truncate(&f, 2).unwrap();
+    assert_eq!(trees(&fixture.crash()), set(&["f:ab.. g:x", "f:ab g:x"]));
     assert_eq!(
-        bench.storage.crash_at(moment).pending(),
+        fixture.storage.crash_at(moment).pending(),
         2,
         "earlier moments can still be asked for"
     );
@@ -133,42 +133,42 @@ fn changes_of_content_survive_in_any_subset_until_the_file_is_synced() {
 
 #[test]
 fn names_survive_in_their_order_until_their_directory_is_synced() {
-    let bench = Bench::new();
-    let file = bench.storage.create(&bench.root, n("new"), 0o644).unwrap();
-    bench.write(&file, b"x", 0);
-    bench.storage.sync(&file).unwrap();
-    bench
+    let fixture = Fixture::new();
+    let file = fixture.storage.create(&fixture.root, n("new"), 0o644).unwrap();
+    fixture.write(&file, b"x", 0);
+    fixture.storage.sync(&file).unwrap();
+    fixture
         .storage
-        .rename(&bench.root, n("new"), &bench.root, n("f"), RenameMode::Replace)
+        .rename(&fixture.root, n("new"), &fixture.root, n("f"), RenameMode::Replace)
         .unwrap();
     assert_eq!(
-        trees(&bench.crash()),
+        trees(&fixture.crash()),
         set(&["", "new:x", "f:x"]),
         "syncing the file does not sync its name"
     );
-    bench.storage.sync(&bench.root).unwrap();
-    assert_eq!(trees(&bench.crash()), set(&["f:x"]));
-    bench.storage.unlink(&bench.root, n("f")).unwrap();
-    assert_eq!(trees(&bench.crash()), set(&["f:x", ""]));
+    fixture.storage.sync(&fixture.root).unwrap();
+    assert_eq!(trees(&fixture.crash()), set(&["f:x"]));
+    fixture.storage.unlink(&fixture.root, n("f")).unwrap();
+    assert_eq!(trees(&fixture.crash()), set(&["f:x", ""]));
 }
 
 #[test]
 fn an_inode_number_used_again_is_another_file() {
-    let bench = Bench::new();
-    drop(bench.file("a", b"first"));
-    bench.storage.unlink(&bench.root, n("a")).unwrap();
-    let b = bench.storage.create(&bench.root, n("b"), 0o644).unwrap();
-    bench.write(&b, b"second", 0);
-    bench.storage.sync(&b).unwrap();
-    assert_eq!(trees(&bench.crash()), set(&["a:first", "", "b:second"]));
+    let fixture = Fixture::new();
+    drop(fixture.file("a", b"first"));
+    fixture.storage.unlink(&fixture.root, n("a")).unwrap();
+    let b = fixture.storage.create(&fixture.root, n("b"), 0o644).unwrap();
+    fixture.write(&b, b"second", 0);
+    fixture.storage.sync(&b).unwrap();
+    assert_eq!(trees(&fixture.crash()), set(&["a:first", "", "b:second"]));
 }
 
 #[test]
 fn a_write_is_torn_at_sectors_only() {
-    let bench = Bench::new();
-    let file = bench.file("f", &[b'.'; 2048]);
-    bench.write(&file, &[b'x'; 1536], 256);
-    let whole: Vec<Vec<u8>> = trees(&bench.crash())
+    let fixture = Fixture::new();
+    let file = fixture.file("f", &[b'.'; 2048]);
+    fixture.write(&file, &[b'x'; 1536], 256);
+    let whole: Vec<Vec<u8>> = trees(&fixture.crash())
         .into_iter()
         .map(|tree| tree.as_bytes()["f:".len()..].to_vec())
         .collect();
@@ -188,13 +188,13 @@ fn a_write_is_torn_at_sectors_only() {
 
 #[test]
 fn punched_pages_are_holes_in_the_image() {
-    let bench = Bench::new();
-    let file = bench.file("f", &[1; 16384]);
-    bench.storage.punch(&file, 4096, 8192).unwrap();
-    bench.storage.sync(&file).unwrap();
+    let fixture = Fixture::new();
+    let file = fixture.file("f", &[1; 16384]);
+    fixture.storage.punch(&file, 4096, 8192).unwrap();
+    fixture.storage.sync(&file).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let root = RealStorage::open_root(dir.path()).unwrap();
-    bench
+    fixture
         .crash()
         .images(1)
         .next()
@@ -208,13 +208,13 @@ fn punched_pages_are_holes_in_the_image() {
 
 #[test]
 fn many_changes_give_many_images_with_all_and_none() {
-    let bench = Bench::new();
-    let file = bench.file("f", &[b'.'; 40]);
+    let fixture = Fixture::new();
+    let file = fixture.file("f", &[b'.'; 40]);
     for offset in 0..40 {
-        bench.write(&file, b"x", offset);
+        fixture.write(&file, b"x", offset);
     }
-    assert_eq!(bench.crash().pending(), 40);
-    let trees = trees(&bench.crash());
+    assert_eq!(fixture.crash().pending(), 40);
+    let trees = trees(&fixture.crash());
     assert!(trees.len() > 250, "{}", trees.len());
     assert!(trees.contains(&format!("f:{}", "x".repeat(40))));
     assert!(trees.contains(&format!("f:{}", ".".repeat(40))));
@@ -222,17 +222,17 @@ fn many_changes_give_many_images_with_all_and_none() {
 
 #[test]
 fn what_cannot_be_kept_apart_is_refused() {
-    let bench = Bench::new();
-    let root = &bench.root;
-    bench.file("f", b"");
-    assert_eq!(bench.storage.symlink(n("f"), root, n("s")), Err(Errno::OPNOTSUPP));
-    assert_eq!(bench.storage.link(root, n("f"), root, n("g")), Err(Errno::OPNOTSUPP));
+    let fixture = Fixture::new();
+    let root = &fixture.root;
+    fixture.file("f", b"");
+    assert_eq!(fixture.storage.symlink(n("f"), root, n("s")), Err(Errno::OPNOTSUPP));
+    assert_eq!(fixture.storage.link(root, n("f"), root, n("g")), Err(Errno::OPNOTSUPP));
 }
 
 #[test]
 fn a_refused_call_changes_nothing() {
-    let bench = Bench::new();
-    let before = bench.storage.now();
-    assert_eq!(bench.storage.unlink(&bench.root, n("none")), Err(Errno::NOENT));
-    assert_eq!(bench.storage.now(), before);
+    let fixture = Fixture::new();
+    let before = fixture.storage.now();
+    assert_eq!(fixture.storage.unlink(&fixture.root, n("none")), Err(Errno::NOENT));
+    assert_eq!(fixture.storage.now(), before);
 }

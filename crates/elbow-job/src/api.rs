@@ -173,7 +173,7 @@ pub enum Fetch {
     /// Whether the storage can do something at all.
     Ability(Ability),
     /// What the storage is like.
-    Nature,
+    FileSystemTraits,
     /// Whether the storage lets an old directory be renamed.
     Moves(Ino),
     /// Whether anything in an old directory can be changed.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use elbow_file::double::{Faulty, Interposed, MadeUpInodes, Operation, PlainRenames, Plan};
+use elbow_file::double::{Faulty, Interposed, Operation, PlainRenames, Plan, SyntheticInodes};
 use elbow_file::{RealStorage, RenameMode, Storage};
 
 use crate::job_files::{DONE, RECORD};
@@ -297,7 +297,7 @@ fn death_at_any_call_leaves_the_old_tree_or_the_new_one_where_renames_take_no_fl
 fn death_at_any_call_leaves_the_old_tree_or_the_new_one_where_nobody_tells_what_is_linked() {
     let plain = Arc::new(Interposed::new(Arc::new(RealStorage), PlainRenames));
     enumerate(&Scene {
-        storage: Arc::new(Interposed::new(plain, MadeUpInodes)),
+        storage: Arc::new(Interposed::new(plain, SyntheticInodes)),
         ..Scene::usual(Publish::Staged)
     });
 }

@@ -175,7 +175,7 @@ impl Executor<'_> {
         }
         let is_locked = matches!(liveness::attempt_often(self.storage, &file)?, Attempt::Locked);
         let dev = self.storage.stat_handle(root)?.dev;
-        let shares_locks = self.storage.nature(root)?.shares_locks;
+        let shares_locks = self.storage.file_system_traits(root)?.shares_locks;
         let (ino, born) = (self.storage.stat_handle(job)?.ino, self.storage.identity(job)?.born);
         let home = JobHome::here(self.staging_name, dev, is_locked, shares_locks).of_directory(ino, born);
         let manifest = (self.manifest)(home).encode();

@@ -52,7 +52,7 @@ impl Job {
             Fetch::Room(bytes) => fetcher.make_room(bytes),
             Fetch::Space => fetcher.space(),
             Fetch::Ability(ref ability) => fetcher.ability(ability),
-            Fetch::Nature => fetcher.nature(),
+            Fetch::FileSystemTraits => fetcher.file_system_traits(),
             Fetch::Moves(ino) => fetcher.moves(ino),
             Fetch::Writable(ino) => fetcher.writable(ino),
         }
@@ -240,9 +240,14 @@ impl Fetcher<'_> {
         self.shared.state.lock().model.traits.learn(ability, trial)
     }
 
-    fn nature(&self) -> Result<(), Errno> {
-        let nature = self.shared.storage.nature(&self.shared.root)?;
-        self.shared.state.lock().model.traits.learn_nature(nature);
+    fn file_system_traits(&self) -> Result<(), Errno> {
+        let file_system_traits = self.shared.storage.file_system_traits(&self.shared.root)?;
+        self.shared
+            .state
+            .lock()
+            .model
+            .traits
+            .learn_file_system_traits(file_system_traits);
         Ok(())
     }
 

@@ -468,7 +468,7 @@ fn on_storage_with_ids_of_its_own_a_file_tells_whose_is_what() {
     };
     let mounted = SlowFs::mount(&test_dir.path(""), seen.path(), &slow).unwrap();
     let root = RealStorage::open_root(seen.path()).unwrap();
-    assert!(!RealStorage.nature(&root).unwrap().own_ids);
+    assert!(!RealStorage.file_system_traits(&root).unwrap().own_ids);
     let files = [("journal", journal(&[visible("ours")]))];
     let theirs = test_dir.plant(&files);
     give_away(&theirs);

@@ -102,7 +102,9 @@ pub(crate) fn find(storage: &dyn Storage, root: &Handle, name: &OsStr) -> Result
             is_dropped: true,
         }),
         Found::Ordinary(manifest) => {
-            let shares_locks = storage.nature(root).is_ok_and(|nature| nature.shares_locks);
+            let shares_locks = storage
+                .file_system_traits(root)
+                .is_ok_and(|file_system_traits| file_system_traits.shares_locks);
             let liveness = manifest.map(|manifest| liveness::of(&manifest, &attempt, ownership.dev(), shares_locks));
             Err(not_kept(state_of(storage, &own, liveness)))
         }

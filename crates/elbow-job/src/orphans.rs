@@ -62,7 +62,9 @@ struct OrphanedStaging {
 
 impl<'a> Search<'a> {
     fn new(storage: &'a dyn Storage, root: &'a Handle, above: &'a [Handle], force: bool) -> Result<Self, JobError> {
-        let nature = storage.nature(root).map_err(error("reading the attributes of"))?;
+        let file_system_traits = storage
+            .file_system_traits(root)
+            .map_err(error("reading the attributes of"))?;
         let ownership = OwnershipCheck::new(storage, root).map_err(error("reading the attributes of"))?;
         let tree = Tree::new(storage, root.clone(), THREADS).staying_on(Some(ownership.mount()));
         Ok(Self {
@@ -70,7 +72,7 @@ impl<'a> Search<'a> {
             ownership,
             tree,
             above,
-            sees_all_above: nature.shows_all_above || force,
+            sees_all_above: file_system_traits.shows_all_above || force,
         })
     }
 

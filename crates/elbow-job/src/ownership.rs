@@ -129,7 +129,7 @@ impl<'a> OwnershipCheck<'a> {
 
     fn ours(&self) -> Result<OwnAttributes, Errno> {
         *self.ours.get_or_init(|| {
-            if self.storage.nature(self.root)?.own_ids {
+            if self.storage.file_system_traits(self.root)?.own_ids {
                 return Ok(OwnAttributes {
                     uid: rustix::process::geteuid().as_raw(),
                     file_mode: PRIVATE_FILE,

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use elbow_file::{Errno, Handle, Nature, Storage, Time};
+use elbow_file::{Errno, FileSystemTraits, Handle, Storage, Time};
 use tracing::{debug, info, info_span, warn};
 
 use crate::clock::clock;
@@ -105,7 +105,7 @@ pub(crate) struct Recovery<'a> {
     root: &'a Handle,
     force: bool,
     pub(crate) ownership: OwnershipCheck<'a>,
-    nature: Nature,
+    file_system_traits: FileSystemTraits,
     /// Asked instead of locks, by tests.
     is_alive: Option<&'a dyn Fn(&Manifest) -> bool>,
 }
@@ -118,7 +118,7 @@ impl<'a> Recovery<'a> {
             root,
             force,
             ownership: OwnershipCheck::new(storage, root).map_err(&failed)?,
-            nature: storage.nature(root).map_err(&failed)?,
+            file_system_traits: storage.file_system_traits(root).map_err(&failed)?,
             is_alive: None,
         })
     }
@@ -274,7 +274,12 @@ impl<'a> Recovery<'a> {
 
     pub(crate) fn liveness(&self, manifest: &Manifest, attempt: &Attempt) -> Liveness {
         match self.is_alive {
-            None => liveness::of(manifest, attempt, self.ownership.dev(), self.nature.shares_locks),
+            None => liveness::of(
+                manifest,
+                attempt,
+                self.ownership.dev(),
+                self.file_system_traits.shares_locks,
+            ),
             Some(is_alive) if is_alive(manifest) => Liveness::Running("it is said to live".into()),
             Some(_) => Liveness::Dead,
         }
@@ -305,7 +310,7 @@ impl<'a> Recovery<'a> {
         let Some(home) = &manifest.home else { return Ok(false) };
         let born = self.storage.identity(&own.handle)?.born;
         // Where inode numbers change with whoever looks, they prove nothing; the time of birth still does.
-        let is_same = !self.nature.keeps_inos || home.ino == own.stat.ino;
+        let is_same = !self.file_system_traits.keeps_inos || home.ino == own.stat.ino;
         Ok(is_same && (born.is_none() || born == home.born))
     }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use elbow_file::double::{Faulty, Guest, Interposed, LowerDirs, OwnerRights, Plan, Subvolumes};
+use elbow_file::double::{AllSquash, Faulty, Interposed, LowerDirs, OwnerRights, Plan, Subvolumes};
 use elbow_file::{RealStorage, RenameMode, Storage};
 
 use crate::Job;
@@ -176,7 +176,7 @@ impl Scene {
     /// A server to which we are somebody else, and where we have some of what is the host's changed.
     pub(crate) fn guest(publish: Publish) -> Self {
         Self {
-            storage: Arc::new(Interposed::new(Arc::new(RealStorage), Guest)),
+            storage: Arc::new(Interposed::new(Arc::new(RealStorage), AllSquash)),
             old_tree: tree_of_a_host,
             operations: operations_of_a_guest,
             ..Self::usual(publish)
@@ -352,7 +352,7 @@ pub(crate) fn tree_of_a_host(dir: &Path) {
         ("mixed", 0o1707),
         ("shared", 0o606),
     ] {
-        let mode = PermissionsExt::from_mode(mode | Guest::HOSTS);
+        let mode = PermissionsExt::from_mode(mode | AllSquash::HOSTS);
         std::fs::set_permissions(dir.join(path), mode).unwrap();
     }
 }

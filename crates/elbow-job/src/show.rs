@@ -194,7 +194,7 @@ impl Look<'_> {
             Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => Attempt::None,
             other => other?,
         };
-        let shares_locks = self.storage.nature(self.root)?.shares_locks;
+        let shares_locks = self.storage.file_system_traits(self.root)?.shares_locks;
         Ok(match (manifest, attempt) {
             (Some(manifest), attempt) => Some(liveness::of(manifest, &attempt, self.ownership.dev(), shares_locks)),
             (None, Attempt::Taken) => Some(Liveness::Running("it has just begun, or is about to end".into())),

@@ -15,7 +15,7 @@ use elbow_study::{ep, s24};
 use serde_json::json;
 
 use crate::json::SCHEMA;
-use crate::say::{answer, say};
+use crate::output::{answer, print_message};
 use crate::{allocator, exit, size};
 
 /// How often the free space is looked at.
@@ -158,7 +158,7 @@ fn verdict(is_right: bool, wrong: &str) -> ExitCode {
     if is_right {
         return ExitCode::SUCCESS;
     }
-    say(wrong);
+    print_message(wrong);
     ExitCode::from(exit::ELBOW_FAILED)
 }
 

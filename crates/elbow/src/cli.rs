@@ -319,7 +319,7 @@ pub(crate) struct EndArgs {
     #[arg(value_name = "MNT", value_hint = ValueHint::DirPath)]
     pub(crate) path: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) told: EndTold,
+    pub(crate) told: EndReportArgs,
 }
 
 #[derive(Args, Debug)]
@@ -328,12 +328,12 @@ pub(crate) struct RollbackArgs {
     #[arg(value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub(crate) path: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) told: EndTold,
+    pub(crate) told: EndReportArgs,
 }
 
 /// How it is told that a job has ended.
 #[derive(Args, Debug)]
-pub(crate) struct EndTold {
+pub(crate) struct EndReportArgs {
     /// Print one JSON object on standard error, and nothing else.
     #[arg(long)]
     pub(crate) json: bool,
@@ -373,7 +373,7 @@ pub(crate) struct ResumeArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) scratch: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) told: EndTold,
+    pub(crate) told: EndReportArgs,
 }
 
 #[derive(Args, Debug)]

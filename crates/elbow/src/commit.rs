@@ -5,14 +5,14 @@ use std::process::ExitCode;
 
 use anyhow::{bail, ensure};
 
-use crate::cli::{EndArgs, EndTold};
+use crate::cli::{EndArgs, EndReportArgs};
 use crate::control::{self, Found, Reply, Request};
 use crate::exit;
 use crate::json::{self, Failed};
+use crate::output::raw;
 use crate::progress::Display;
 use crate::report::Report;
 use crate::report_file::ReportFile;
-use crate::say::raw;
 
 /// Commits.
 pub(crate) fn run(args: &EndArgs) -> anyhow::Result<ExitCode> {
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &EndArgs) -> anyhow::Result<ExitCode> {
 /// Ends a job that is then found, and reports.
 pub(crate) fn end(
     path: Option<&Path>,
-    told: &EndTold,
+    told: &EndReportArgs,
     find: impl FnOnce() -> anyhow::Result<Found>,
     request: Request,
 ) -> anyhow::Result<ExitCode> {
@@ -33,7 +33,7 @@ pub(crate) fn end(
 /// Does what has a report at its end, and tells it as it was asked for.
 pub(crate) fn report(
     path: &Path,
-    told: &EndTold,
+    told: &EndReportArgs,
     work: impl FnOnce() -> anyhow::Result<Report>,
 ) -> anyhow::Result<ExitCode> {
     let (file, ended) = match open_report(path, told) {
@@ -60,7 +60,7 @@ pub(crate) fn report(
     }
 }
 
-fn open_report(path: &Path, told: &EndTold) -> anyhow::Result<Option<ReportFile>> {
+fn open_report(path: &Path, told: &EndReportArgs) -> anyhow::Result<Option<ReportFile>> {
     let Some(target) = &told.report else { return Ok(None) };
     ensure!(
         !(told.json && target.is_stderr()),
@@ -76,7 +76,7 @@ fn open_report(path: &Path, told: &EndTold) -> anyhow::Result<Option<ReportFile>
 }
 
 /// Asks for the end and shows its progress.
-fn ask(job: &Found, told: &EndTold, request: Request) -> anyhow::Result<Report> {
+fn ask(job: &Found, told: &EndReportArgs, request: Request) -> anyhow::Result<Report> {
     let mut display = Display::of_end(job.path(), told.json || told.quiet);
     let reply = job.ask(request, &mut |position| {
         display.show_position(position);

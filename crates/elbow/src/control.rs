@@ -34,7 +34,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
-use crate::json::InWords;
+use crate::json::WordedError;
 use crate::messages::{receive, send};
 use crate::names::{CommandWords, DirectoryName, FromName, MountPointName, PathName, SourceName};
 use crate::progress::Position;
@@ -504,7 +504,7 @@ fn socket_of(mount_point: &Path) -> anyhow::Result<Option<PathBuf>> {
              on its source",
             mount_point.display()
         ),
-        Err(errno) => Err(InWords::of(mount_point, errno).into()),
+        Err(errno) => Err(WordedError::of(mount_point, errno).into()),
     }
 }
 

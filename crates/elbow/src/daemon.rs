@@ -32,15 +32,15 @@ use rustix::fs::{AtFlags, StatxFlags};
 use crate::cli::MountArgs;
 use crate::control::{JobKind, Reply, Request, Socket};
 use crate::job::{self, Site};
+use crate::job_server::{JobServer, start};
+use crate::output::print_message;
 use crate::progress::Position;
 use crate::report::Report;
-use crate::responder::{Responder, start};
-use crate::say::say;
 use crate::signals::{self, Event};
-use crate::{ending, exit, messages};
+use crate::{exit, job_end, messages};
 
 /// Why the job ends.
-enum End {
+enum EndReason {
     /// A client asks for it, and waits for the outcome.
     Asked(Request, UnixStream),
     /// The mount is gone, or we are to stop.
@@ -52,9 +52,9 @@ pub(crate) const READY: &[u8] = b"ready";
 
 /// What the threads share.
 struct Serving {
-    responder: Arc<Responder>,
+    responder: Arc<JobServer>,
     written_back: WrittenBack,
-    ends: Mutex<Sender<End>>,
+    ends: Mutex<Sender<EndReason>>,
 }
 
 /// Serves a mount until it is gone.
@@ -74,16 +74,16 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let (scratch, note) = job::scratch(&args.job)?;
-    job::memory_note(&args.job).iter().chain(&note).for_each(say);
+    job::memory_note(&args.job).iter().chain(&note).for_each(print_message);
     let found = site.recover(false)?;
-    job::recovered_lines(site, &found).iter().for_each(say);
-    job::kept_line(site, &found).iter().for_each(say);
+    job::recovered_lines(site, &found).iter().for_each(print_message);
+    job::kept_line(site, &found).iter().for_each(print_message);
     let job = site.begin(job::options(&args.job, scratch, &[]))?;
     let mut socket = Socket::plan(&[])?;
     watcher.file(&socket.path())?;
     socket.listen()?;
     if rustix::process::geteuid().is_root() && site.place.is_closed_from(&mount_point)? {
-        say(format_args!(
+        print_message(format_args!(
             "{}: a directory above it is closed to some users, so only root can use the mount; mount it below that directory \
              to let in those who may pass",
             site.path().display()
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
         .context("cannot serve the FUSE mount")?;
     let root = connection.open_root()?;
     let (ends, asked) = mpsc::channel();
-    let responder = Responder {
+    let responder = JobServer {
         kind: JobKind::Mount,
         source: site.path().to_owned(),
         mount_point,
@@ -153,20 +153,20 @@ impl Serving {
     ) -> anyhow::Result<()> {
         let serving = self.clone();
         self.responder.open(listener, move |request, client| {
-            serving.end(End::Asked(request, client));
+            serving.end(EndReason::Asked(request, client));
             Ok(())
         })?;
         let serving = self.clone();
         start("elbow-ended", move || {
             // By whatever it ended: the mount cannot be used any more.
             let _ = session.wait();
-            serving.end(End::Gone);
+            serving.end(EndReason::Gone);
         })?;
         let mount_id = rustix::fs::statx(root, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?.stx_mnt_id;
         let serving = self.clone();
         start("elbow-watch", move || {
             watch(mount_id);
-            serving.end(End::Gone);
+            serving.end(EndReason::Gone);
         })?;
         let (events, happenings) = mpsc::channel();
         signals::listen_to_all(events)?;
@@ -176,22 +176,22 @@ impl Serving {
                 if let Event::Signal(arrival) = event
                     && arrival.is_ending()
                 {
-                    serving.end(End::Gone);
+                    serving.end(EndReason::Gone);
                 }
             }
         })
     }
 
-    fn end(&self, end: End) {
+    fn end(&self, end: EndReason) {
         // When nobody listens any more, the end has come already; a client then sees its connection closed.
         let _ = self.ends.lock().unwrap_or_else(PoisonError::into_inner).send(end);
     }
 
     /// Waits for the first reason to end, and ends.
-    fn wait(&self, asked: &Receiver<End>, root: OwnedFd) -> u8 {
+    fn wait(&self, asked: &Receiver<EndReason>, root: OwnedFd) -> u8 {
         let (request, mut client) = match asked.recv() {
-            Ok(End::Asked(request, client)) => (request, Some(client)),
-            Ok(End::Gone) | Err(_) => (Request::Commit, None),
+            Ok(EndReason::Asked(request, client)) => (request, Some(client)),
+            Ok(EndReason::Gone) | Err(_) => (Request::Commit, None),
         };
         if request == Request::Commit {
             self.written_back.fetch();
@@ -199,8 +199,8 @@ impl Serving {
         self.responder.job.freeze();
         let mut show = |progress: &Progress| self.show(progress, client.as_mut());
         let ending = match request {
-            Request::Rollback => ending::roll_back(&self.responder.job, false, &mut show),
-            _ => ending::commit(&self.responder.job, Keep::Complete, &mut show),
+            Request::Rollback => job_end::roll_back(&self.responder.job, false, &mut show),
+            _ => job_end::commit(&self.responder.job, Keep::Complete, &mut show),
         };
         drop(root);
         self.take_away();
@@ -250,7 +250,7 @@ fn has_room(client: &UnixStream) -> bool {
 /// Tells the system log (syslog(3)) what there is no client to tell, and standard error in the foreground.
 #[allow(unsafe_code)]
 fn log(line: &str) {
-    say(line);
+    print_message(line);
     let Ok(line) = CString::new(line) else { return };
     // SAFETY: both strings end with a zero byte, and the format takes one string.
     unsafe { libc::syslog(libc::LOG_ERR | libc::LOG_USER, c"elbow: %s".as_ptr(), line.as_ptr()) };

@@ -13,8 +13,8 @@ use crate::cli::DiffArgs;
 use crate::control::{self, Change, Reply, Request};
 use crate::json;
 use crate::names::MountPointName;
+use crate::output::answer;
 use crate::report::utc;
-use crate::say::answer;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

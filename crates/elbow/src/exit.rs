@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
-use crate::say::{say, sentence};
+use crate::output::{print_message, sentence};
 
 /// Elbowroom itself failed, or the results of a command that had succeeded were not stored.
 pub(crate) const ELBOW_FAILED: u8 = 125;
@@ -50,7 +50,7 @@ pub(crate) fn of_exec_error(error: &io::Error) -> u8 {
 
 /// Says why Elbowroom failed.
 pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
-    say(sentence(error));
+    print_message(sentence(error));
     ExitCode::from(ELBOW_FAILED)
 }
 

@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use crate::exit;
 use crate::holes_args::HolesArgs;
-use crate::json::{self, InWords};
+use crate::json::{self, WordedError};
 use crate::names::PathName;
+use crate::output::{answer, print_message};
 use crate::progress::Meter;
-use crate::say::{answer, say};
 use crate::size;
 use crate::zero::open;
 
@@ -133,12 +133,12 @@ fn run_dig(args: &HolesArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         answer(json::line(&report)?)?;
     } else if !args.quiet {
-        say(report.sentence());
+        print_message(report.sentence());
     }
     if dug.finished {
         return Ok(ExitCode::SUCCESS);
     }
-    say(format_args!(
+    print_message(format_args!(
         "{}: somebody else has opened it, so the rest was left alone; start again when it is closed (fuser(1) says who has it)",
         args.file.display()
     ));
@@ -165,7 +165,7 @@ fn refusal(args: &HolesArgs, error: std::io::Error) -> anyhow::Error {
         _ => return anyhow::Error::from(error).context(format!("{path}: cannot be dug")),
     };
     let errno = errno.unwrap_or(Errno::IO);
-    InWords { message, errno }.into()
+    WordedError { message, errno }.into()
 }
 
 #[derive(Serialize)]

@@ -16,7 +16,7 @@ use elbow_mount::{ChildState, JobDirectory, MountError};
 use rustix::process::{Resource, Rlimit};
 
 use crate::cli::{self, JobArgs};
-use crate::say::strerror;
+use crate::output::strerror;
 use crate::size;
 
 /// Memory for written data, if not said otherwise: this part of RAM, and at most so much.

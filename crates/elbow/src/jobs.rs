@@ -8,8 +8,8 @@ use crate::cli::JobsArgs;
 use crate::control::{self, JobKind, KeptJob, Status};
 use crate::json;
 use crate::names::{CommandWords, DirectoryName, MountPointName};
+use crate::output::answer;
 use crate::report::utc;
-use crate::say::answer;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

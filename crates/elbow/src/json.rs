@@ -11,7 +11,7 @@ use elbow_mount::MountError;
 use serde::{Deserialize, Serialize};
 
 use crate::names::PathName;
-use crate::say::{answer, sentence};
+use crate::output::{answer, sentence};
 use crate::{errno_name, exit};
 
 /// Grows when a field goes or gets another meaning; new fields do not count.
@@ -65,7 +65,11 @@ fn errno_in(cause: &(dyn std::error::Error + 'static)) -> Option<i32> {
         JobError::Storage { errno, .. } => Some(errno.raw_os_error()),
         _ => None,
     };
-    let of_words = || cause.downcast_ref::<InWords>().map(|words| words.errno.raw_os_error());
+    let of_words = || {
+        cause
+            .downcast_ref::<WordedError>()
+            .map(|words| words.errno.raw_os_error())
+    };
     of_system()
         .or_else(of_call)
         .or_else(of_mount)
@@ -89,20 +93,20 @@ fn path_in<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Path>
 
 /// An error of the system in words of ours, which still knows its number.
 #[derive(Debug)]
-pub(crate) struct InWords {
+pub(crate) struct WordedError {
     pub(crate) message: String,
     pub(crate) errno: Errno,
 }
 
-impl std::fmt::Display for InWords {
+impl std::fmt::Display for WordedError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for InWords {}
+impl std::error::Error for WordedError {}
 
-impl InWords {
+impl WordedError {
     /// The system's own words about a path.
     pub(crate) fn of(path: &Path, errno: Errno) -> Self {
         let message = format!("{}: {}", path.display(), std::io::Error::from(errno));

@@ -10,7 +10,7 @@
 //! The file is opened before anything is mounted, so that no line of the log becomes a request to a mount that is
 //! being logged. A line that cannot be written is left out: a full disk of logs ends no job.
 //!
-//! Not here: what is said to people, log or none ([`crate::say`]).
+//! Not here: what is said to people, log or none ([`crate::output`]).
 
 #![allow(clippy::disallowed_methods)] // the file of the log, not the storage of a job
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::say::say;
+use crate::output::print_message;
 use crate::size;
 
 /// What is quicker than this is not worth a bar.
@@ -44,7 +44,7 @@ impl Meter {
             How::Lines(last) if last.elapsed() >= BETWEEN_LINES => {
                 *last = Instant::now();
                 let (done, all) = (size::show(done_bytes), size::show(all_bytes));
-                say(format_args!("{}: {done} of {all}", self.what));
+                print_message(format_args!("{}: {done} of {all}", self.what));
             }
             How::Bar(bar) if self.began.elapsed() >= PATIENCE => {
                 let bar = bar.get_or_insert_with(|| new_bar(&self.what));

@@ -11,8 +11,8 @@ use crate::exit;
 use crate::job::{Site, name_of, prepare_process};
 use crate::json;
 use crate::names::{CommandWords, DirectoryName, PathName, SavedName};
+use crate::output::answer;
 use crate::report::utc;
-use crate::say::answer;
 use crate::size;
 
 /// Ends them and says what was done; 125 when one of ours was left that is not ended and neither alive nor kept, or one that was named
@@ -36,7 +36,7 @@ struct Report<T> {
 }
 
 impl<T: Serialize> Report<T> {
-    fn say(args: &RecoverArgs, jobs: Vec<T>) -> anyhow::Result<()> {
+    fn print_message(args: &RecoverArgs, jobs: Vec<T>) -> anyhow::Result<()> {
         let directory = DirectoryName::of(args.directory());
         Ok(answer(json::line(&Self { directory, jobs })?)?)
     }
@@ -75,7 +75,7 @@ fn end_jobs(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     if args.search {
         found.extend(site.recover_orphans(args.force)?);
     }
-    say(args, &site, &found)?;
+    print_message(args, &site, &found)?;
     let is_named = !args.retry.is_empty();
     let is_left = |action| match action {
         RecoverAction::Foreign | RecoverAction::Damaged | RecoverAction::Failed => true,
@@ -93,9 +93,9 @@ fn code(is_left: bool) -> ExitCode {
     }
 }
 
-fn say(args: &RecoverArgs, site: &Site, found: &[Recovered]) -> anyhow::Result<()> {
+fn print_message(args: &RecoverArgs, site: &Site, found: &[Recovered]) -> anyhow::Result<()> {
     if args.json {
-        return Report::say(args, found.iter().map(Ended::from).collect());
+        return Report::print_message(args, found.iter().map(Ended::from).collect());
     }
     for job in found {
         answer(line(site, job))?;
@@ -115,14 +115,14 @@ fn line(site: &Site, job: &Recovered) -> String {
 
 /// A job that was given up, and what of it stays.
 #[derive(Serialize)]
-struct GivenUp {
+struct AbandonedJob {
     #[serde(flatten)]
     job: Ended,
-    stays: Vec<Stays>,
+    stays: Vec<Remains>,
 }
 
 #[derive(Serialize)]
-struct Stays {
+struct Remains {
     #[serde(flatten)]
     path: PathName,
     what: String,
@@ -133,7 +133,7 @@ fn abandon(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     let site = Site::open_one(args.directory())?;
     let found = site.abandon(&args.abandon)?;
     if args.json {
-        Report::say(args, found.iter().map(given_up).collect())?;
+        Report::print_message(args, found.iter().map(given_up).collect())?;
     } else {
         for given_up in &found {
             answer(line(&site, &given_up.job))?;
@@ -145,12 +145,12 @@ fn abandon(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     Ok(code(found.iter().any(|given_up| !given_up.stays.is_empty())))
 }
 
-fn given_up(found: &Abandoned) -> GivenUp {
-    let stays = found.stays.iter().map(|(path, what)| Stays {
+fn given_up(found: &Abandoned) -> AbandonedJob {
+    let stays = found.stays.iter().map(|(path, what)| Remains {
         path: PathName::of(path),
         what: what.clone(),
     });
-    GivenUp {
+    AbandonedJob {
         job: Ended::from(&found.job),
         stays: stays.collect(),
     }
@@ -208,7 +208,7 @@ fn show(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if args.json {
-        Report::say(args, found)?;
+        Report::print_message(args, found)?;
         return Ok(ExitCode::SUCCESS);
     }
     for shown in &found {

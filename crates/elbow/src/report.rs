@@ -9,11 +9,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use elbow_job::{Cause, Counts, DeferredError, JobError, Kept, Outcome};
 use serde::{Deserialize, Serialize};
 
-use crate::ending::Ending;
 use crate::job::{drop_command, quoted, resume_command};
+use crate::job_end::JobEnd;
 use crate::json::{self, Problem};
 use crate::names::{CommandWords, DirectoryName, KeptName, PathName, SavedName};
-use crate::say::{raw, say, sentence, strerror, without_numbers};
+use crate::output::{print_message, raw, sentence, strerror, without_numbers};
 use crate::{errno_name, size};
 
 /// How a whole run ended.
@@ -198,7 +198,7 @@ impl Report {
     }
 
     /// Adds the end of one directory's job; `why` it was rolled back if that was asked for.
-    pub(crate) fn add(&mut self, directory: &Path, job: &OsStr, ending: &Ending, why: &str) {
+    pub(crate) fn add(&mut self, directory: &Path, job: &OsStr, ending: &JobEnd, why: &str) {
         self.add_counts(&ending.counts);
         self.drain_seconds += ending.drain.as_secs_f64();
         self.commit_seconds += ending.commit.as_secs_f64();
@@ -226,7 +226,7 @@ impl Report {
         self.messages.extend(message.lines().map(str::to_owned));
     }
 
-    fn add_conflicts(&mut self, directory: &Path, ending: &Ending) {
+    fn add_conflicts(&mut self, directory: &Path, ending: &JobEnd) {
         let Ok(Outcome::RolledBack(cause) | Outcome::Kept(cause, _)) = &ending.outcome else {
             return;
         };
@@ -252,7 +252,7 @@ impl Report {
         }
     }
 
-    fn judge(&mut self, directory: &Path, ending: &Ending, why: &str) -> (RunOutcome, String) {
+    fn judge(&mut self, directory: &Path, ending: &JobEnd, why: &str) -> (RunOutcome, String) {
         let directory = directory.display();
         match &ending.outcome {
             Ok(Outcome::Committed) => (
@@ -327,16 +327,16 @@ impl Report {
             return raw(self.json());
         }
         for error in &self.errors {
-            say(error.line());
+            print_message(error.line());
         }
         if quiet && (self.is_committed() || self.exit_code != crate::exit::ELBOW_FAILED) {
             return;
         }
         for message in &self.messages {
-            say(message);
+            print_message(message);
         }
         if self.is_committed() && self.operations > 0 {
-            say(self.times());
+            print_message(self.times());
         }
     }
 
@@ -499,14 +499,14 @@ mod tests {
 
     use super::*;
 
-    fn ending(outcome: std::result::Result<Outcome, JobError>, errors: Vec<DeferredError>) -> Ending {
+    fn ending(outcome: std::result::Result<Outcome, JobError>, errors: Vec<DeferredError>) -> JobEnd {
         let counts = Counts {
             operations: 3,
             busy_seconds: 2.0,
             in_flight_seconds: 8.0,
             ..Counts::default()
         };
-        Ending {
+        JobEnd {
             outcome,
             drain: Duration::from_secs(1),
             commit: Duration::from_secs(2),
@@ -697,7 +697,7 @@ mod tests {
         report.add(
             Path::new("/a b"),
             OsStr::new(JOB),
-            &Ending::of_kept(Ok(outcome), Duration::ZERO),
+            &JobEnd::of_kept(Ok(outcome), Duration::ZERO),
             "",
         );
         assert_eq!((report.outcome, report.errors.len()), (RunOutcome::Kept, 1));

@@ -22,8 +22,8 @@ use anyhow::{Context, Result, bail};
 use elbow_file::{Handle, RealStorage, Storage};
 use rustix::fs::{Mode, OFlags};
 
-use crate::draft::{Draft, place};
-use crate::say::{say, sentence};
+use crate::output::{print_message, sentence};
+use crate::partial_output::{PartialOutput, place};
 
 /// Descriptors below this are the command's too.
 const FIRST_OWN_FD: i32 = 3;
@@ -110,7 +110,7 @@ impl ReportFile {
     /// A draft that is taken back at once shows whether there can be one at the end.
     fn regular(path: &Path, old: Option<Box<Metadata>>) -> Result<Self> {
         let (dir, name) = place(path)?;
-        let trial = Draft::in_directory(dir.clone(), name, old.as_deref())?;
+        let trial = PartialOutput::in_directory(dir.clone(), name, old.as_deref())?;
         let mode = RealStorage.stat_handle(&trial.file)?.mode;
         drop(trial);
         Ok(Self::Regular {
@@ -132,7 +132,7 @@ impl ReportFile {
     /// Writes the report, or says on standard error that it cannot be written: what it tells of has happened.
     pub(crate) fn write_or_say(self, line: &str) {
         if let Err(error) = self.write(line) {
-            say(format_args!("the report cannot be written: {}", sentence(&error)));
+            print_message(format_args!("the report cannot be written: {}", sentence(&error)));
         }
     }
 
@@ -141,7 +141,7 @@ impl ReportFile {
         match self {
             Self::Stream(mut file) => Ok(file.write_all(line.as_bytes())?),
             Self::Regular { dir, name, old, mode } => {
-                let draft = Draft::in_directory(dir, &name, old.as_deref())?;
+                let draft = PartialOutput::in_directory(dir, &name, old.as_deref())?;
                 if old.is_none() {
                     rustix::fs::fchmod(draft.file.as_fd(), Mode::from_raw_mode(mode))?;
                 }

@@ -10,9 +10,9 @@ use elbow_job::{Outcome, RecoverAction};
 
 use crate::cli::ResumeArgs;
 use crate::commit::report;
-use crate::ending::Ending;
 use crate::exit;
 use crate::job::{Site, prepare_process, recovered_lines};
+use crate::job_end::JobEnd;
 use crate::report::Report;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -56,7 +56,7 @@ fn resume(args: &ResumeArgs) -> anyhow::Result<Report> {
         if is_meant(&saved.job.to_string_lossy())
             && let Err(outcome) = site.restore(&saved)
         {
-            report.add(site.path(), &saved.job, &Ending::of_kept(outcome, began.elapsed()), "");
+            report.add(site.path(), &saved.job, &JobEnd::of_kept(outcome, began.elapsed()), "");
         }
     }
     let waiting = site
@@ -77,7 +77,7 @@ fn resume(args: &ResumeArgs) -> anyhow::Result<Report> {
         let began = Instant::now();
         match site.resume(job, args.on_conflict) {
             Ok(Outcome::Committed) => report.add_resumed(site.path(), job, began.elapsed()),
-            outcome => report.add(site.path(), job, &Ending::of_kept(outcome, began.elapsed()), ""),
+            outcome => report.add(site.path(), job, &JobEnd::of_kept(outcome, began.elapsed()), ""),
         }
     }
     if !report.is_committed() {

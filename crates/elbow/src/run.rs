@@ -30,19 +30,19 @@ use rustix::process::Signal;
 use crate::child::{self, NotStarted, Running};
 use crate::cli::RunArgs;
 use crate::control::{self, JobKind, KeptJob, Reply, Request, Socket};
-use crate::ending::{self, Ending};
 use crate::exit;
 use crate::job::{self, Site};
+use crate::job_end::{self, JobEnd};
+use crate::job_server::{JobServer, unix_seconds};
 use crate::messages;
 use crate::names::{CommandWords, DirectoryName};
+use crate::output::{print_message, strerror};
 use crate::progress::{self, Display, Position};
 use crate::report::Report;
 use crate::report_file::ReportFile;
-use crate::responder::{Responder, unix_seconds};
-use crate::say::{say, strerror};
+use crate::signal_probe::{SHORT, SignalProbe, pass_on};
 use crate::signals::{self, Arrival, Event};
-use crate::silence::{GLANCE, Silence, Steps, leave_files};
-use crate::witness::{SHORT, Witness, pass_on};
+use crate::stall::{GLANCE, StallClock, Steps, leave_files};
 
 /// A command that was told to end has so long to do so.
 const END_PATIENCE: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ const LOST: &str = "nobody waits for the command";
 /// Runs the command; the exit code is its own, or says what Elbowroom made of it.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let started = SystemTime::now();
-    let so_far = SoFar::default();
+    let so_far = RunState::default();
     let ended = open_report(args).and_then(|file| {
         so_far.file.replace(file);
         attempts(args, started, &so_far)
@@ -80,14 +80,14 @@ fn open_report(args: &RunArgs) -> anyhow::Result<Option<ReportFile>> {
 
 /// What has happened, however the run ends.
 #[derive(Default)]
-struct SoFar {
+struct RunState {
     tries: Cell<u32>,
     notes: RefCell<Vec<String>>,
     /// Where the report goes.
     file: RefCell<Option<ReportFile>>,
 }
 
-impl SoFar {
+impl RunState {
     fn note(&self, notes: impl IntoIterator<Item = String>) {
         self.notes.borrow_mut().extend(notes);
     }
@@ -104,7 +104,7 @@ impl SoFar {
 }
 
 /// Runs the command as often as is asked.
-fn attempts(args: &RunArgs, started: SystemTime, so_far: &SoFar) -> anyhow::Result<Report> {
+fn attempts(args: &RunArgs, started: SystemTime, so_far: &RunState) -> anyhow::Result<Report> {
     let state = job::prepare_process();
     signals::block_all();
     signals::block_stop();
@@ -118,7 +118,7 @@ fn attempts(args: &RunArgs, started: SystemTime, so_far: &SoFar) -> anyhow::Resu
     let (scratch, note) = job::scratch(&args.job)?;
     so_far.note(job::memory_note(&args.job).into_iter().chain(note));
     if !args.json {
-        so_far.notes.borrow().iter().for_each(say);
+        so_far.notes.borrow().iter().for_each(print_message);
     }
     let (events, happenings) = mpsc::channel();
     signals::listen_to_all(events.clone()).context("cannot start a thread")?;
@@ -148,7 +148,7 @@ fn attempts(args: &RunArgs, started: SystemTime, so_far: &SoFar) -> anyhow::Resu
         }
         if !args.json {
             attempt.report.print(false, args.quiet);
-            say(format_args!("running it again ({left} more times)"));
+            print_message(format_args!("running it again ({left} more times)"));
         }
         left -= 1;
     }
@@ -167,7 +167,7 @@ struct Runner<'a> {
     /// Who has asked for a roll back, and waits to hear how it went.
     clients: RefCell<Vec<UnixStream>>,
     watcher: &'a Watcher,
-    so_far: &'a SoFar,
+    so_far: &'a RunState,
     /// The command, or all of it, was asked to end: the code of that, should nothing else come of it.
     told: Cell<Option<u8>>,
     steps: Steps,
@@ -184,7 +184,7 @@ struct Mounted<'a> {
     site: &'a Site,
     job: Job,
     connection: Connection,
-    responder: Arc<Responder>,
+    responder: Arc<JobServer>,
     /// Where the responder is, or will be.
     socket: Option<Mutex<Socket>>,
     /// Keeps the file system alive.
@@ -193,7 +193,7 @@ struct Mounted<'a> {
 }
 
 /// How the command ended.
-struct Verdict {
+struct CommandEnd {
     code: u8,
     /// Why the job is rolled back; empty when it is not.
     why: String,
@@ -212,11 +212,11 @@ impl Runner<'_> {
             .collect::<anyhow::Result<Vec<_>>>()?;
         let jobs = mounted.iter().map(|m| m.job.clone()).collect();
         let mut display = Display::of_run(jobs, self.args.progress, self.args.quiet || self.args.json);
-        let verdict = self.command(&mut mounted).inspect_err(|_| forget(&mounted))?;
-        let (report, interrupted) = self.end(&mounted, &verdict, keep, &mut display);
+        let command_end = self.command(&mut mounted).inspect_err(|_| forget(&mounted))?;
+        let (report, interrupted) = self.end(&mounted, &command_end, keep, &mut display);
         drop(display);
         self.answer(&report);
-        let may_be_retried = verdict.may_be_retried && !interrupted && report.is_ended() && !report.is_committed();
+        let may_be_retried = command_end.may_be_retried && !interrupted && report.is_ended() && !report.is_committed();
         Ok(Attempt { report, may_be_retried })
     }
 
@@ -224,8 +224,8 @@ impl Runner<'_> {
         let found = site.recover(false)?;
         let (recovered, kept) = (job::recovered_lines(site, &found), job::kept_line(site, &found));
         if !self.args.json {
-            recovered.iter().for_each(say);
-            kept.iter().filter(|_| !self.args.quiet).for_each(say);
+            recovered.iter().for_each(print_message);
+            kept.iter().filter(|_| !self.args.quiet).for_each(print_message);
         }
         self.so_far.note(recovered.into_iter().chain(kept));
         let job = site.begin(job::options(&self.args.job, self.scratch.clone(), &self.args.command))?;
@@ -252,8 +252,8 @@ impl Runner<'_> {
         })
     }
 
-    fn responder(&self, site: &Site, job: &Job) -> Responder {
-        Responder {
+    fn responder(&self, site: &Site, job: &Job) -> JobServer {
+        JobServer {
             kind: JobKind::Run,
             source: site.path().to_owned(),
             mount_point: site.path().to_owned(),
@@ -275,10 +275,10 @@ impl Runner<'_> {
     }
 
     /// Runs the command to its end.
-    fn command(&self, mounted: &mut [Mounted<'_>]) -> anyhow::Result<Verdict> {
+    fn command(&self, mounted: &mut [Mounted<'_>]) -> anyhow::Result<CommandEnd> {
         let early = self.early();
         if let Some(end) = early.iter().find(|arrival| arrival.is_ending()) {
-            return Ok(Verdict::interrupted(end.number()));
+            return Ok(CommandEnd::interrupted(end.number()));
         }
         let began = Instant::now();
         let mounts: Vec<_> = mounted.iter().map(|m| (&m.connection, &m.site.place)).collect();
@@ -288,9 +288,9 @@ impl Runner<'_> {
                 mounted.iter_mut().for_each(|m| m.connection.hide());
                 self.command.store(running.process(), Ordering::Relaxed);
                 early.iter().for_each(|arrival| running.pass_on(arrival));
-                let verdict = self.wait(&running, mounted, began);
+                let command_end = self.wait(&running, mounted, began);
                 self.command.store(0, Ordering::Relaxed);
-                verdict
+                command_end
             }
             Err(NotStarted::Exec(error)) => Ok(self.not_run(&error)),
             Err(NotStarted::Namespace(error)) => Err(error.into()),
@@ -307,7 +307,7 @@ impl Runner<'_> {
         arrivals.collect()
     }
 
-    fn not_run(&self, error: &std::io::Error) -> Verdict {
+    fn not_run(&self, error: &std::io::Error) -> CommandEnd {
         let program = self
             .args
             .command
@@ -315,7 +315,7 @@ impl Runner<'_> {
             .map(|program| program.display().to_string())
             .unwrap_or_default();
         let what = error.raw_os_error().map_or_else(|| error.to_string(), strerror);
-        Verdict {
+        CommandEnd {
             code: exit::of_exec_error(error),
             why: format!("cannot run {program}: {what}"),
             took: Duration::ZERO,
@@ -324,7 +324,7 @@ impl Runner<'_> {
     }
 
     /// Waits like a shell. A signal to us alone goes on to the command; one to all of our process group it has already.
-    fn wait(&self, running: &Running, mounted: &[Mounted<'_>], began: Instant) -> anyhow::Result<Verdict> {
+    fn wait(&self, running: &Running, mounted: &[Mounted<'_>], began: Instant) -> anyhow::Result<CommandEnd> {
         let mut stopped = false;
         let mut watch = CommandWatch::default();
         loop {
@@ -332,7 +332,7 @@ impl Runner<'_> {
                 Event::Signal(arrival) => {
                     stopped |= arrival.is_ending();
                     self.tell_if_ending(&arrival);
-                    pass_on(&arrival, running, &mut watch.witness);
+                    pass_on(&arrival, running, &mut watch.signal_probe);
                 }
                 Event::RollBack(client) => {
                     self.clients.borrow_mut().push(client);
@@ -342,20 +342,24 @@ impl Runner<'_> {
                 }
                 Event::Ended(status) => {
                     let status = status.context("cannot wait for the command")?;
-                    let verdict = Verdict::of(status, began.elapsed(), stopped);
+                    let command_end = CommandEnd::of(status, began.elapsed(), stopped);
                     let is_asked = !self.clients.borrow().is_empty();
-                    return Ok(if is_asked { verdict.but_roll_back() } else { verdict });
+                    return Ok(if is_asked {
+                        command_end.but_roll_back()
+                    } else {
+                        command_end
+                    });
                 }
                 Event::Over => {}
             }
         }
     }
 
-    /// The next event. When the command has run for a moment, a witness comes and the job can be asked: a short one does not pay for
+    /// The next event. When the command has run for a moment, a signal probe is started and the job can be asked: a short one does not pay for
     /// them. One that is to end and does not is killed.
     fn next(&self, watch: &mut CommandWatch, running: &Running, mounted: &[Mounted<'_>]) -> anyhow::Result<Event> {
         loop {
-            let short = watch.witness.is_none().then_some(SHORT);
+            let short = watch.signal_probe.is_none().then_some(SHORT);
             let left = watch.kill_at.map(|at| at.saturating_duration_since(Instant::now()));
             let glance = self.told.get().map(|_| GLANCE);
             let Some(patience) = short.into_iter().chain(left).chain(glance).min() else {
@@ -369,9 +373,9 @@ impl Runner<'_> {
             if watch.kill_at.take_if(|at| Instant::now() >= *at).is_some() {
                 running.end(Signal::KILL);
             }
-            if watch.witness.is_none() {
+            if watch.signal_probe.is_none() {
                 // Without one, signals are judged as in the first moment.
-                watch.witness = Witness::start().ok();
+                watch.signal_probe = SignalProbe::start().ok();
                 mounted
                     .iter()
                     .for_each(|m| m.open_responder(self.watcher, &self.events));
@@ -380,58 +384,64 @@ impl Runner<'_> {
     }
 
     /// Commits or rolls back all jobs; also says whether a signal made it roll back.
-    fn end(&self, mounted: &[Mounted<'_>], verdict: &Verdict, keep: Keep, display: &mut Display) -> (Report, bool) {
-        if verdict.code == 0 {
+    fn end(
+        &self,
+        mounted: &[Mounted<'_>],
+        command_end: &CommandEnd,
+        keep: Keep,
+        display: &mut Display,
+    ) -> (Report, bool) {
+        if command_end.code == 0 {
             // It has saved what it had, which is worth any wait until somebody asks for the end again.
             self.told.set(None);
         }
         let (endings, interrupted) = std::thread::scope(|scope| {
-            let over = SayOver(self.events.clone());
+            let over = NotifyOnDrop(self.events.clone());
             let steps = &self.steps;
             let ending = scope.spawn(move || {
                 let _over = over;
-                end_all(keep, mounted, verdict, display, steps)
+                end_all(keep, mounted, command_end, display, steps)
             });
-            let interrupted = self.listen(mounted, verdict);
+            let interrupted = self.listen(mounted, command_end);
             (
                 ending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
                 interrupted,
             )
         });
         let is_interrupted = interrupted.is_some();
-        let report = self.report(mounted, verdict, &endings, interrupted);
+        let report = self.report(mounted, command_end, &endings, interrupted);
         (report, is_interrupted)
     }
 
     fn report(
         &self,
         mounted: &[Mounted<'_>],
-        verdict: &Verdict,
-        endings: &[Ending],
+        command_end: &CommandEnd,
+        endings: &[JobEnd],
         interrupted: Option<String>,
     ) -> Report {
         let why = match interrupted {
             Some(why) => why,
-            None if verdict.code == 0 => ANOTHER.to_owned(),
-            None => verdict.why.clone(),
+            None if command_end.code == 0 => ANOTHER.to_owned(),
+            None => command_end.why.clone(),
         };
         let mut report = Report::new(&self.args.command, self.started);
-        report.took(verdict.took);
+        report.took(command_end.took);
         for (m, ending) in mounted.iter().zip(endings) {
             report.add(m.site.path(), m.job.name(), ending, &why);
             m.remember(ending, &self.args.command, self.started);
         }
-        report.exit_code = if verdict.code == 0 && !report.is_committed() {
+        report.exit_code = if command_end.code == 0 && !report.is_committed() {
             exit::ELBOW_FAILED
         } else {
-            verdict.code
+            command_end.code
         };
         report
     }
 
     /// Until the end is over, a signal that ends programs makes jobs roll back that are still being stored. Who has made us
     /// ignore one means that, too.
-    fn listen(&self, mounted: &[Mounted<'_>], verdict: &Verdict) -> Option<String> {
+    fn listen(&self, mounted: &[Mounted<'_>], command_end: &CommandEnd) -> Option<String> {
         let mut interrupted = None;
         let mut silence = None;
         let mut patience = SHORT;
@@ -453,7 +463,7 @@ impl Runner<'_> {
                 }
                 Ok(Event::Signal(_) | Event::Ended(_)) => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    self.give_up_if_silent(&mut silence, mounted, Some(verdict));
+                    self.give_up_if_silent(&mut silence, mounted, Some(command_end));
                     mounted
                         .iter()
                         .for_each(|m| m.open_responder(self.watcher, &self.events));
@@ -474,18 +484,27 @@ impl Runner<'_> {
     }
 
     /// Leaves the jobs as they are, if their end was asked for, and what it waits for does not come. The command has a verdict if it has ended.
-    fn give_up_if_silent(&self, silence: &mut Option<Silence>, mounted: &[Mounted<'_>], verdict: Option<&Verdict>) {
+    fn give_up_if_silent(
+        &self,
+        silence: &mut Option<StallClock>,
+        mounted: &[Mounted<'_>],
+        command_end: Option<&CommandEnd>,
+    ) {
         let Some(code) = self.told.get() else { return };
         let now = Instant::now();
         let (heard, is_waiting) = self.steps.listen(mounted.iter().map(|m| &m.job));
-        let silence = silence.get_or_insert_with(|| Silence::began(now));
+        let silence = silence.get_or_insert_with(|| StallClock::began(now));
         // An end waits for nothing but the storage.
-        if silence.is_too_long(heard, is_waiting || verdict.is_some(), now) {
-            let code = verdict.map_or(code, |verdict| match verdict.code {
+        if silence.is_too_long(heard, is_waiting || command_end.is_some(), now) {
+            let code = command_end.map_or(code, |command_end| match command_end.code {
                 0 => exit::ELBOW_FAILED,
                 code => code,
             });
-            self.give_up(mounted, verdict.map_or(Duration::ZERO, |verdict| verdict.took), code);
+            self.give_up(
+                mounted,
+                command_end.map_or(Duration::ZERO, |command_end| command_end.took),
+                code,
+            );
         }
     }
 
@@ -503,7 +522,7 @@ impl Runner<'_> {
         let mut report = Report::new(&self.args.command, self.started);
         report.took(took);
         for m in mounted {
-            report.add(m.site.path(), m.job.name(), &Ending::of_silent(&m.job), "");
+            report.add(m.site.path(), m.job.name(), &JobEnd::of_stalled(&m.job), "");
         }
         report.exit_code = code;
         self.so_far.tell(&mut report, self.args);
@@ -515,8 +534,8 @@ impl Runner<'_> {
 /// What is waited with.
 #[derive(Default)]
 struct CommandWatch {
-    witness: Option<Witness>,
-    silence: Option<Silence>,
+    signal_probe: Option<SignalProbe>,
+    silence: Option<StallClock>,
     /// When a command that was told to end is killed.
     kill_at: Option<Instant>,
 }
@@ -544,9 +563,9 @@ fn forget(mounted: &[Mounted<'_>]) {
 }
 
 /// Says that there is no more to wait for, even if its thread panics.
-struct SayOver(Sender<Event>);
+struct NotifyOnDrop(Sender<Event>);
 
-impl Drop for SayOver {
+impl Drop for NotifyOnDrop {
     fn drop(&mut self) {
         // Nobody may be listening; that is fine.
         let _ = self.0.send(Event::Over);
@@ -566,15 +585,15 @@ fn keep_of(args: &RunArgs, left: u32) -> Keep {
 fn end_all(
     keep: Keep,
     mounted: &[Mounted<'_>],
-    verdict: &Verdict,
+    command_end: &CommandEnd,
     display: &mut Display,
     steps: &Steps,
-) -> Vec<Ending> {
+) -> Vec<JobEnd> {
     for m in mounted {
         "ending".clone_into(&mut m.responder.phase());
-        m.settle(verdict.code == 0);
+        m.settle(command_end.code == 0);
     }
-    let (mut good, mut later) = (verdict.code == 0, false);
+    let (mut good, mut later) = (command_end.code == 0, false);
     let end = |m: &Mounted<'_>| {
         let show = &mut |progress: &Progress| {
             display.show(progress);
@@ -582,11 +601,11 @@ fn end_all(
             *m.responder.phase() = Position::of(progress).sentence();
         };
         let ending = if good {
-            ending::commit(&m.job, keep, show)
+            job_end::commit(&m.job, keep, show)
         } else if later {
-            ending::postpone(&m.job, ANOTHER, show)
+            job_end::postpone(&m.job, ANOTHER, show)
         } else {
-            ending::roll_back(&m.job, keep == Keep::Everything, show)
+            job_end::roll_back(&m.job, keep == Keep::Everything, show)
         };
         later |= good && ending.is_kept_whole();
         good &= ending.is_committed();
@@ -614,7 +633,7 @@ impl Mounted<'_> {
     }
 
     /// Lets `elbow jobs` know of a job that was kept. Who is told by that alone can be without it.
-    fn remember(&self, ending: &Ending, command: &[OsString], started: SystemTime) {
+    fn remember(&self, ending: &JobEnd, command: &[OsString], started: SystemTime) {
         if let Ok(Outcome::Kept(..)) = &ending.outcome {
             let _ = control::remember_kept(&KeptJob {
                 job: self.job.name().to_string_lossy().into_owned(),
@@ -636,7 +655,7 @@ impl Mounted<'_> {
     }
 }
 
-impl Verdict {
+impl CommandEnd {
     fn interrupted(signal: i32) -> Self {
         let code = u8::try_from(128 + signal).unwrap_or(exit::ELBOW_FAILED);
         let why = format!("interrupted by {} before the command began", signals::name(signal));
@@ -680,7 +699,7 @@ mod tests {
 
     #[test]
     fn a_verdict_names_codes_and_signals() {
-        let of = |raw| Verdict::of(ExitStatus::from_raw(raw), Duration::ZERO, false);
+        let of = |raw| CommandEnd::of(ExitStatus::from_raw(raw), Duration::ZERO, false);
         assert_eq!((of(0).code, of(0).why.as_str()), (0, ""));
         assert_eq!(
             (of(3 << 8).code, of(3 << 8).why.as_str()),
@@ -694,7 +713,7 @@ mod tests {
 
     #[test]
     fn a_stopped_command_is_not_run_again() {
-        assert!(!Verdict::of(ExitStatus::from_raw(15), Duration::ZERO, true).may_be_retried);
-        assert!(Verdict::of(ExitStatus::from_raw(1 << 8), Duration::ZERO, false).may_be_retried);
+        assert!(!CommandEnd::of(ExitStatus::from_raw(15), Duration::ZERO, true).may_be_retried);
+        assert!(CommandEnd::of(ExitStatus::from_raw(1 << 8), Duration::ZERO, false).may_be_retried);
     }
 }

@@ -8,7 +8,7 @@ use anyhow::bail;
 use crate::cli::StatusArgs;
 use crate::control::{self, JobKind, Reply, Request, Status};
 use crate::json;
-use crate::say::answer;
+use crate::output::answer;
 use crate::size;
 
 pub(crate) const EXAMPLES: &str = "\

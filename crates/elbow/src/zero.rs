@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use crate::exit;
 use crate::holes_args::ZeroArgs;
-use crate::json::{self, InWords};
+use crate::json::{self, WordedError};
 use crate::names::PathName;
-use crate::say::{answer, say};
+use crate::output::{answer, print_message};
 use crate::size;
 use crate::size::SizeError;
 
@@ -37,7 +37,7 @@ fn zero(args: &ZeroArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         answer(json::line(&Report::of(args, &zeroed, freed_bytes, after.size))?)?;
     } else if !args.quiet {
-        say(format_args!(
+        print_message(format_args!(
             "{}: {}",
             args.file.display(),
             sentence(&zeroed, freed_bytes)
@@ -46,7 +46,7 @@ fn zero(args: &ZeroArgs) -> anyhow::Result<ExitCode> {
     if zeroed.deferred.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    say(left_over(&args.file, &zeroed.deferred));
+    print_message(left_over(&args.file, &zeroed.deferred));
     Ok(ExitCode::from(exit::ELBOW_FAILED))
 }
 
@@ -58,9 +58,9 @@ pub(crate) fn open(path: &Path, access: Access) -> anyhow::Result<Handle> {
             Errno::ISDIR => format!("{shown}: a directory; name a file"),
             Errno::SPIPE | Errno::NODEV => format!("{shown}: not a regular file; only those have holes"),
             Errno::TXTBSY => format!("{shown}: runs as a program, or is swapped to; stop that first"),
-            _ => return InWords::of(path, errno).into(),
+            _ => return WordedError::of(path, errno).into(),
         };
-        InWords { message, errno }.into()
+        WordedError { message, errno }.into()
     })
 }
 

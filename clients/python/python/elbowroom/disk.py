@@ -458,13 +458,13 @@ class Drive:
 
         Raises `DiskError`, a `ValueError` with `file` and `line`, for a trace that is none, or is not for this drive; and `OSError`."""
         file, text = ("<trace>", trace) if isinstance(trace, bytes) else (os.fspath(trace), None)
-        how: dict[str, object] = {
+        options: dict[str, object] = {
             "format": format,
             "scheduler": scheduler,
             "depth": _integer("depth", depth),
             "mechanical": mechanical,
         }
-        report, columns = replay_trace(self._native, file, text, how, per_request)
+        report, columns = replay_trace(self._native, file, text, options, per_request)
         found = json.loads(report)
         for kind in ("reads", "hits", "writes"):
             found[kind] = Figures(**_with_percentiles(found[kind]))
@@ -512,7 +512,7 @@ class Drive:
         Raises `DiskError`, a `ValueError` with `file` and `line`, for a trace that is none, or an operation that cannot be done; `ValueError`
         for what makes no sense on this drive; and `OSError`."""
         file, text = ("<trace>", trace) if isinstance(trace, bytes) else (os.fspath(trace), None)
-        how: dict[str, object] = {
+        options: dict[str, object] = {
             "format": format,
             "below": below,
             "allocation": allocation,
@@ -531,7 +531,7 @@ class Drive:
             "concurrent": concurrent,
             "seed": _integer("seed", seed, _SEED_MAX),
         }
-        found = json.loads(replay_files(self._native, file, text, how))
+        found = json.loads(replay_files(self._native, file, text, options))
         found["requests"] = {name: Kind(**kind) for name, kind in found["requests"].items()}
         there = found["allocated"]
         there["groups"] = [Group(**group) for group in there["groups"]]

@@ -32,7 +32,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::{
-    Access, DirEntry, Errno, FileType, Handle, Identity, Nature, RenameMode, Result, Space, Stat, Storage, Time,
+    Access, DirEntry, Errno, FileSystemTraits, FileType, Handle, Identity, RenameMode, Result, Space, Stat, Storage,
+    Time,
 };
 
 pub use image::{Crash, Image};
@@ -278,7 +279,7 @@ impl Storage for Volatile {
         close(file: &Handle) -> ();
         try_lock(file: &Handle) -> bool;
         identity(handle: &Handle) -> Identity;
-        nature(handle: &Handle) -> Nature;
+        file_system_traits(handle: &Handle) -> FileSystemTraits;
     }
 
     fn create(&self, dir: &Handle, name: &OsStr, mode: u32) -> Result<Handle> {

@@ -54,11 +54,11 @@ pub struct Members<D> {
     /// Places of which the members think that the host has been told when we have.
     given: GivenPlaces,
     /// Submitted, and a barrier that has not passed or what is behind one; as long as the caller makes it.
-    held: VecDeque<Held>,
+    held: VecDeque<HeldRequest>,
     /// A barrier that the members have, and the places that are forgotten then.
     barrier: Option<(Ticket, RangeSet)>,
     /// Requests with parts that are not complete.
-    whole: BTreeMap<Ticket, Whole>,
+    whole: BTreeMap<Ticket, WholeRequest>,
     /// Where the range writes in `done` went.
     not_told: BTreeMap<Ticket, Range<u64>>,
     /// Complete, not handed out.
@@ -86,7 +86,7 @@ struct Part {
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldRequest {
     ticket: Ticket,
     request: OwnedRequest,
     begin_by: Option<Duration>,
@@ -95,7 +95,7 @@ struct Held {
 }
 
 #[derive(Debug)]
-struct Whole {
+struct WholeRequest {
     parts: Vec<Option<Result<Done, RangeError>>>,
     at: Duration,
     /// Only of a range write: what is left to try.
@@ -174,7 +174,7 @@ impl<D: RangeDevice> Members<D> {
             OwnedRequest::Barrier | OwnedRequest::Flush => self.given.barrier(),
             _ => RangeSet::new(),
         };
-        let held = Held {
+        let held = HeldRequest {
             ticket,
             request,
             begin_by,
@@ -188,8 +188,8 @@ impl<D: RangeDevice> Members<D> {
     }
 
     /// Gives a request to the members. A range write for which none has a place is refused.
-    fn start(&mut self, held: Held) -> Result<(), RangeError> {
-        let Held {
+    fn start(&mut self, held: HeldRequest) -> Result<(), RangeError> {
+        let HeldRequest {
             ticket,
             request,
             begin_by,
@@ -397,7 +397,7 @@ impl<D: RangeDevice> Members<D> {
     }
 
     fn expect(&mut self, ticket: Ticket, parts: usize, search: Option<Search>) {
-        let whole = Whole {
+        let whole = WholeRequest {
             parts: vec![None; parts],
             at: Duration::ZERO,
             search,
@@ -431,11 +431,11 @@ impl<D: RangeDevice> Members<D> {
 
     /// Completes a request if all its parts are.
     fn settle(&mut self, ticket: Ticket) {
-        let complete = |whole: &Whole| whole.parts.iter().all(Option::is_some);
+        let complete = |whole: &WholeRequest| whole.parts.iter().all(Option::is_some);
         if !self.whole.get(&ticket).is_some_and(complete) {
             return;
         }
-        let Whole { parts, at, search } = self.whole.remove(&ticket).expect("it was there");
+        let WholeRequest { parts, at, search } = self.whole.remove(&ticket).expect("it was there");
         let result = parts.into_iter().flatten().reduce(join).expect("at least a part");
         if search.is_some()
             && let Ok(Done::Written(place)) = &result

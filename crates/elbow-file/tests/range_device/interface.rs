@@ -9,7 +9,7 @@ use elbow_file::double::{Counting, Delaying, Faulty, Gated, Interposed, Operatio
 use elbow_file::range_device::{Blocking, Done, FileDevice, RangeDevice, RangeError, Request, ThreadedDevice};
 use elbow_file::{Errno, Handle, RealStorage, Storage};
 
-use crate::{OpenInTheEnd, io};
+use crate::{OpenOnDrop, io};
 
 fn sectors(sectors: u64) -> Handle {
     let file = RealStorage::temporary(std::env::temp_dir().as_path()).unwrap();
@@ -129,7 +129,7 @@ fn what_waits_for_a_thread_can_be_cancelled_and_comes_too_late() {
     let gated = Gated::new(|call| call.operation == Operation::Read);
     let storage = Arc::new(Interposed::new(Arc::new(RealStorage), gated));
     let mut device = Blocking::new(ThreadedDevice::new(storage.clone(), sectors(16), 512, 16 * 512, 1).unwrap());
-    let _opens = OpenInTheEnd(storage.hook());
+    let _opens = OpenOnDrop(storage.hook());
     storage.hook().close();
     let held = device.submit(Request::Read { at: 0, sectors: 1 }).unwrap();
     storage.hook().wait_for_held(1);

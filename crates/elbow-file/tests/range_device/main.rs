@@ -28,9 +28,9 @@ fn io(errno: Errno, place: Range<u64>) -> RangeError {
 }
 
 /// A test that fails behind a closed gate would wait for ever for the threads that it holds.
-struct OpenInTheEnd<'a>(&'a Gated);
+struct OpenOnDrop<'a>(&'a Gated);
 
-impl Drop for OpenInTheEnd<'_> {
+impl Drop for OpenOnDrop<'_> {
     fn drop(&mut self) {
         self.0.open();
     }
@@ -237,7 +237,7 @@ fn an_error_says_what_was_asked_and_what_there_is() {
 }
 
 /// A device that is wrong in one way.
-struct Wrong {
+struct BrokenDevice {
     device: MemoryDevice,
     fault: Fault,
     tickets: u64,
@@ -261,7 +261,7 @@ enum Fault {
     Forgets,
 }
 
-impl RangeDevice for Wrong {
+impl RangeDevice for BrokenDevice {
     fn shape(&self) -> Shape {
         self.device.shape()
     }
@@ -349,7 +349,7 @@ fn the_contract_finds_devices_that_break_it() {
         let mut make = || {
             seed += 1;
             let device = MemoryDevice::capricious(512, 64, seed);
-            Wrong {
+            BrokenDevice {
                 device,
                 fault,
                 tickets: 0,

@@ -10,7 +10,7 @@ use elbow_file::range_device::{
 use elbow_file::{Errno, RealStorage, Storage};
 use elbow_ranges::RangeSet;
 
-use crate::OpenInTheEnd;
+use crate::OpenOnDrop;
 
 #[test]
 fn the_emptiest_member_takes_a_range_write() {
@@ -173,7 +173,7 @@ fn whoever_is_done_first_is_heard_first() {
         ThreadedDevice::new(Arc::new(RealStorage), file, 512, 16 * 512, 2).unwrap()
     };
     let mut device = Members::new(vec![slow, quick]);
-    let _opens = OpenInTheEnd(storage.hook());
+    let _opens = OpenOnDrop(storage.hook());
     storage.hook().close();
     let held = device.submit(Request::Read { at: 0, sectors: 1 }).unwrap();
     storage.hook().wait_for_held(1);
@@ -220,7 +220,7 @@ fn a_barrier_holds_all_members() {
         ThreadedDevice::new(storage, file, 512, 16 * 512, 2).unwrap()
     };
     let mut device = Members::new(vec![make(storage.clone()), make(Arc::new(RealStorage))]);
-    let _opens = OpenInTheEnd(storage.hook());
+    let _opens = OpenOnDrop(storage.hook());
     storage.hook().close();
     let before = device.submit(Request::Write { at: 0, data: &[1; 512] }).unwrap();
     let barrier = device.submit(Request::Barrier).unwrap();

@@ -811,7 +811,7 @@ impl<'a> Apply<'a> {
         };
         let stat = storage.stat(dir, name)?;
         // To a server we may be somebody else.
-        let is_ours = stat.uid == rustix::process::geteuid().as_raw() && storage.nature(dir)?.own_ids;
+        let is_ours = stat.uid == rustix::process::geteuid().as_raw() && storage.file_system_traits(dir)?.own_ids;
         if is_ours && stat.protection != Protection::AppendOnly {
             return Err(refused.into());
         }

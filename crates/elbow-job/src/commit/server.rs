@@ -84,7 +84,7 @@ impl<'a> Server<'a> {
     /// None where the rights that are seen are those that count, or none are missing.
     fn of(tree: &'a Tree<'a>) -> Result<Option<Self>, Errno> {
         let Some(own) = tree.own()? else { return Ok(None) };
-        if own.stat.uid == 0 || tree.storage.nature(&own.handle)?.own_ids {
+        if own.stat.uid == 0 || tree.storage.file_system_traits(&own.handle)?.own_ids {
             return Ok(None);
         }
         let began = match tree.storage.stat(&own.handle, OsStr::new(MANIFEST)) {

@@ -98,7 +98,7 @@ impl Model {
         }
         let has_both = inode.mode & (SETGID | GROUP_EXECUTE) == SETGID | GROUP_EXECUTE;
         let is_left = inode.mode & SETGID == 0 || has_both || set_ids == SetIds::Go;
-        let takes_group = has_both || !is_left && self.traits.nature()?.strangers_take_set_group_id;
+        let takes_group = has_both || !is_left && self.traits.file_system_traits()?.strangers_take_set_group_id;
         Ok(if takes_group { SETUID | SETGID } else { SETUID })
     }
 

@@ -63,7 +63,7 @@ impl Checks<'_> {
         if links < EVERYWHERE {
             return Ok(());
         }
-        match self.traits.nature()?.links_max {
+        match self.traits.file_system_traits()?.links_max {
             Some(most) if links >= most => Err(Errno::MLINK.into()),
             _ => Ok(()),
         }
@@ -84,7 +84,7 @@ impl Checks<'_> {
             return Ok(());
         };
         match dir.moves {
-            _ if !is_bound && !self.traits.nature()?.lower_dirs_stay => Ok(()),
+            _ if !is_bound && !self.traits.file_system_traits()?.lower_dirs_stay => Ok(()),
             Some(true) => Ok(()),
             Some(false) => Err(Errno::XDEV.into()),
             None => Err(OpError::NeedsStorage(Fetch::Moves(ino))),

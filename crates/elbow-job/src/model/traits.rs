@@ -10,7 +10,7 @@
 //!
 //! Not here: the trials themselves ([`crate::abilities`], [`crate::behaviours`]), and room ([`super::SpaceLedger`]).
 
-use elbow_file::{Errno, Nature, Stat};
+use elbow_file::{Errno, FileSystemTraits, Stat};
 
 use crate::abilities::{Abilities, Ability, Modes, SIZE_EVERYWHERE, Trial};
 use crate::api::{Answer, Fetch, OpError};
@@ -20,7 +20,7 @@ use crate::behaviours::Behaviour;
 #[derive(Debug)]
 pub(crate) struct StorageTraits {
     abilities: Abilities,
-    nature: Option<Nature>,
+    file_system_traits: Option<FileSystemTraits>,
     /// Symbolic links have attributes of their own.
     link_attributes: Option<bool>,
     has_no_xattrs: bool,
@@ -38,7 +38,7 @@ impl StorageTraits {
         const LINKS_OF_A_DIRECTORY: u32 = 2;
         Self {
             abilities: Abilities::default(),
-            nature: None,
+            file_system_traits: None,
             link_attributes: None,
             has_no_xattrs: false,
             has_no_acls: false,
@@ -74,17 +74,19 @@ impl StorageTraits {
         self.abilities.learn(ability, trial)
     }
 
-    pub(crate) fn nature(&self) -> Answer<Nature> {
-        self.nature.ok_or(OpError::NeedsStorage(Fetch::Nature))
+    pub(crate) fn file_system_traits(&self) -> Answer<FileSystemTraits> {
+        self.file_system_traits
+            .ok_or(OpError::NeedsStorage(Fetch::FileSystemTraits))
     }
 
-    pub(crate) fn learn_nature(&mut self, nature: Nature) {
-        self.nature = Some(nature);
+    pub(crate) fn learn_file_system_traits(&mut self, file_system_traits: FileSystemTraits) {
+        self.file_system_traits = Some(file_system_traits);
     }
 
     /// The user ids on the storage are those of this machine, as far as is known.
     pub(crate) fn has_own_ids(&self) -> bool {
-        self.nature.is_none_or(|nature| nature.own_ids)
+        self.file_system_traits
+            .is_none_or(|file_system_traits| file_system_traits.own_ids)
     }
 
     /// What becomes of the modes of what is created; `None`: not known yet.

@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 
 use super::registry::{Attached, Place, Reply, Request};
 use crate::background::start_again;
-use crate::say::{answer, say, sentence};
+use crate::output::{answer, print_message, sentence};
 use crate::signals::{self, Event};
 use crate::{exit, messages};
 
@@ -123,7 +123,7 @@ pub(crate) fn serve<S: Service>(
 fn warn_of_strangers(device: &str) {
     let address = device.strip_prefix("tcp:").and_then(|address| address.parse().ok());
     if address.is_some_and(|address: SocketAddr| !address.ip().to_canonical().is_loopback()) {
-        say(format_args!(
+        print_message(format_args!(
             "{device}: whoever reaches this address reads and writes it; tcp:127.0.0.1:PORT is for this machine alone"
         ));
     }
@@ -221,7 +221,7 @@ impl<S: Service> Server<'_, S> {
 }
 
 fn exit_refused(error: &anyhow::Error) -> u8 {
-    say(sentence(error));
+    print_message(sentence(error));
     exit::ELBOW_FAILED
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::registry::{Attached, Place};
 use super::remains;
-use crate::say::{answer, say};
+use crate::output::{answer, print_message};
 
 /// What was attached, of a process that had died.
 #[derive(Serialize)]
@@ -25,7 +25,7 @@ pub(crate) fn tidy<A: Attached>(place: &Place, attached: &A, json: bool, left: &
     let died = true;
     match json {
         true => answer(crate::json::line(&Tidied { attached, died })?)?,
-        false => say(format_args!("{device}: its process had died; {left}")),
+        false => print_message(format_args!("{device}: its process had died; {left}")),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,7 @@ use elbow_drive::Spread;
 use super::known::{Ask, AttachedRegion, REGIONS, Status};
 use crate::attached::registry::{Request, alive, all, find};
 use crate::attached::tidy::tidy;
-use crate::say::answer;
+use crate::output::answer;
 use crate::size;
 
 pub(crate) const STATUS_EXAMPLES: &str = "\

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 use clap::Args;
 use elbow_disk::{Drive, Summary};
 
-use crate::say::answer;
+use crate::output::answer;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

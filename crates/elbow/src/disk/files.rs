@@ -15,7 +15,7 @@ use elbow_ext2::{FileReplay, FileReport, Policy, Region, TraceFile};
 use serde_json::json;
 
 use super::simulate::overhead;
-use crate::say::{answer, say};
+use crate::output::{answer, print_message};
 use crate::size;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -182,7 +182,7 @@ pub(super) fn run(args: &FilesArgs) -> Result<ExitCode> {
     let drive = Arc::new(Drive::named(&args.disk)?);
     let file = read(args)?;
     for note in &file.notes {
-        say(note);
+        print_message(note);
     }
     let replayed = |allocation| replay(args, allocation).run(&drive, &file, &mut || true);
     match args.system.compare {

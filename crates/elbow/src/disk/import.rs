@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
 use elbow_disk::import::{Imported, disksim};
 
-use crate::say::{answer, say};
+use crate::output::{answer, print_message};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -43,7 +43,7 @@ pub(super) fn run(args: &ImportArgs) -> Result<ExitCode> {
     let mut source = |file: &str| read(&beside.join(file));
     let Imported { toml, notes } = disksim(&name, &text, args.disk.as_deref(), &mut source)?;
     for note in &notes {
-        say(format_args!("left out: {note}"));
+        print_message(format_args!("left out: {note}"));
     }
     answer(toml.trim_end())?;
     Ok(ExitCode::SUCCESS)

@@ -16,7 +16,7 @@ use elbow_disk::{Controller, Drive, Figures, Ps, QueuedReplay, Report, Served, r
 use super::input;
 use super::spread;
 use super::table::{Cell, ColumnType, Table};
-use crate::say::{answer, say};
+use crate::output::{answer, print_message};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -103,7 +103,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<ExitCode> {
         }
     })?;
     for note in &report.notes {
-        say(note);
+        print_message(note);
     }
     if let Some(rows) = rows {
         rows.finish()?;

@@ -15,10 +15,10 @@ use elbow_disk::workload::{
 use elbow_disk::{Drive, Ps};
 use serde_json::{Value, json};
 
-use super::show::{ShowArgs, Told};
+use super::show::{ShowArgs, ShowContext};
 use super::spread;
 use super::table::{Cell, ColumnType, Table};
-use crate::say::answer;
+use crate::output::answer;
 
 pub(crate) const EXAMPLES: &str = "\
 Schedulers:
@@ -152,7 +152,7 @@ pub(super) fn run(args: &SimulateArgs) -> Result<ExitCode> {
     let drive = Arc::new(Drive::named(&args.disk)?);
     let load = load(args);
     if args.show.is_asked_for() {
-        return args.show.run(&Told {
+        return args.show.run(&ShowContext {
             drive: &drive,
             scheduler: args.scheduler,
             depth: args.load.depth,

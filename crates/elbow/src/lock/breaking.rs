@@ -9,7 +9,7 @@ use elbow_lock::{Client, FileName, LockError, LockInfo, SessionId};
 use super::args::BreakArgs;
 use super::look::name_of;
 use super::service;
-use crate::say::{answer, say};
+use crate::output::{answer, print_message};
 
 /// Between two looks at what is still held.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -37,7 +37,7 @@ pub(super) fn run(args: &BreakArgs) -> Result<ExitCode> {
     }
     let left = wait_for_end(&client, &file, &sessions, Duration::from_millis(u64::from(args.wait)))?;
     for lock in &left {
-        say(format_args!(
+        print_message(format_args!(
             "{file}: session {} ({}) has not given back {}, token {}: others get it when it does, ends, or its lease is over; \
              --force would grant it to them at once",
             lock.session.0,

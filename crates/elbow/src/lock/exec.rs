@@ -16,10 +16,10 @@ use elbow_lock::{ADDRESS_VARIABLE, Identity, KEY_VARIABLE, unstable_inodes_at};
 
 use super::args::{ExecArgs, OnLoss, Uncovered};
 use super::supervise::Supervision;
-use super::uncovered::{Duty, Lookout};
+use super::uncovered::{Lookout, WatchScope};
 use super::{image, preload, service};
 use crate::exit;
-use crate::say::{say, sentence, without_numbers};
+use crate::output::{print_message, sentence, without_numbers};
 
 const LIBRARY: &str = "libelbow_fcntl.so";
 /// Where the library is, for who keeps it elsewhere.
@@ -66,14 +66,14 @@ pub(super) fn run(args: &ExecArgs) -> Result<ExitCode> {
 }
 
 fn not_run(args: &ExecArgs, error: &std::io::Error) -> ExitCode {
-    say(format_args!("{}: {error}", args.command[0].display()));
+    print_message(format_args!("{}: {error}", args.command[0].display()));
     ExitCode::from(exit::of_exec_error(error))
 }
 
 /// Refuses a command of which its file says that it will not be covered, or tells of it.
 fn check_command(args: &ExecArgs) -> Result<()> {
     match (image::check_command(&args.command[0]), args.uncovered) {
-        (Err(error), Some(Uncovered::Warn)) => say(sentence(&error)),
+        (Err(error), Some(Uncovered::Warn)) => print_message(sentence(&error)),
         (Err(error), None | Some(Uncovered::Fail)) => return Err(error),
         (_, Some(Uncovered::Ignore)) | (Ok(()), _) => {}
     }
@@ -84,12 +84,12 @@ fn lookout(args: &ExecArgs, prefixes: &[PathBuf]) -> Result<Option<Lookout>> {
     if args.uncovered == Some(Uncovered::Ignore) {
         return Ok(None);
     }
-    let duty = Duty {
+    let scope = WatchScope {
         prefixes: prefixes.to_vec(),
         refuses: args.uncovered != Some(Uncovered::Warn),
         redirect: LIBRARY,
     };
-    match Lookout::start(duty) {
+    match Lookout::start(scope) {
         Ok(lookout) => Ok(Some(lookout)),
         Err(why) => cannot_look(args, &why).map(|()| None),
     }
@@ -100,7 +100,7 @@ fn cannot_look(args: &ExecArgs, why: &str) -> Result<()> {
     if args.uncovered.is_some() {
         bail!("--uncovered: programs that take their locks past the service cannot be seen here: {why}");
     }
-    say(format_args!(
+    print_message(format_args!(
         "programs that take their locks past the service (static ones, or without LD_PRELOAD) cannot be seen here: {why}"
     ));
     Ok(())
@@ -185,10 +185,10 @@ fn tell_identity(identity: Identity, prefixes: &[PathBuf]) -> Result<()> {
         let made_up =
             unstable_inodes_at(prefix).with_context(|| format!("--identity {identity}: where is {shown} mounted?"))?;
         match (identity, made_up) {
-            (Identity::Auto, Some(kind)) => say(format_args!(
+            (Identity::Auto, Some(kind)) => print_message(format_args!(
                 "files below {shown} are known by their paths: inode numbers of {kind} may differ from client to client"
             )),
-            (_, Some(kind)) => say(format_args!(
+            (_, Some(kind)) => print_message(format_args!(
                 "--identity inode: inode numbers of {kind} ({shown}) may differ from client to client, who then do not exclude each other; --identity auto \
                  goes by path there"
             )),

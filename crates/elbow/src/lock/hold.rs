@@ -12,7 +12,7 @@ use super::args::HoldArgs;
 use super::preload::absolute;
 use super::service;
 use crate::exit;
-use crate::say::say;
+use crate::output::print_message;
 use crate::signals::{self, Event};
 
 /// The only owner in our session.
@@ -38,7 +38,7 @@ pub(super) fn run(args: &HoldArgs) -> Result<ExitCode> {
                 ..
             },
         ) => {
-            say(error);
+            print_message(error);
             Ok(ExitCode::from(args.conflict_exit_code))
         }
         Err(error) => Err(error.into()),
@@ -67,7 +67,7 @@ fn run_under(hold: &Hold, args: &HoldArgs) -> Result<ExitCode> {
     let mut child = match start(hold, args) {
         Ok(child) => child,
         Err(error) => {
-            say(format_args!("{}: {error}", args.command[0].display()));
+            print_message(format_args!("{}: {error}", args.command[0].display()));
             return Ok(ExitCode::from(exit::of_exec_error(&error)));
         }
     };
@@ -88,7 +88,7 @@ fn run_under(hold: &Hold, args: &HoldArgs) -> Result<ExitCode> {
             },
             Err(RecvTimeoutError::Timeout) if !is_lost => {
                 if let Err(error) = hold.check() {
-                    say(format_args!("{error}; the command is told to end"));
+                    print_message(format_args!("{error}; the command is told to end"));
                     signals::pass_on(process, libc::SIGTERM);
                     is_lost = true;
                 }

@@ -8,7 +8,7 @@ use elbow_lock::{Client, FileLocks, FileName, LockError, LockInfo, LockMode, fil
 use serde::Serialize;
 
 use crate::json;
-use crate::say::answer;
+use crate::output::answer;
 
 /// What is told to programs.
 #[derive(Serialize)]

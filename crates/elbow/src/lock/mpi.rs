@@ -16,11 +16,11 @@ use elbow_lock::{ADDRESS_VARIABLE, Client, KEY_VARIABLE};
 
 use super::args::{MpiArgs, UncoveredRanks};
 use super::preload;
-use super::ranks::{Ear, Heard, RUN_VARIABLE};
+use super::ranks::{RUN_VARIABLE, RankCoverage, RankListener};
 use super::service;
 use super::supervise::Supervision;
 use crate::exit;
-use crate::say::say;
+use crate::output::print_message;
 
 const LIBRARY: &str = "libelbow_mpi.so";
 /// Where the library is, for who keeps it elsewhere.
@@ -69,35 +69,37 @@ fn become_it(mut command: Command) -> ExitCode {
 }
 
 fn not_run(command: &Command, error: &std::io::Error) -> ExitCode {
-    say(format_args!("{}: {error}", command.get_program().display()));
+    print_message(format_args!("{}: {error}", command.get_program().display()));
     ExitCode::from(exit::of_exec_error(error))
 }
 
 /// Starts the command, and waits for it and for what its ranks tell.
 fn run_heard(mut command: Command, supervision: Supervision, client: &Client) -> Result<ExitCode> {
-    let ear = Ear::open(client)?;
-    command.env(RUN_VARIABLE, ear.name());
+    let listener = RankListener::open(client)?;
+    command.env(RUN_VARIABLE, listener.name());
     supervision.prepare(&mut command);
     match command.spawn() {
-        Ok(child) => judge(supervision.wait(child)?, ear.heard()),
+        Ok(child) => judge(supervision.wait(child)?, listener.coverage()),
         Err(error) => Ok(not_run(&command, &error)),
     }
 }
 
 /// What a run is worth of which so much was heard.
-fn judge(code: u8, heard: Heard) -> Result<ExitCode> {
-    match heard {
-        Heard::Uncovered => bail!(
+fn judge(code: u8, coverage: RankCoverage) -> Result<ExitCode> {
+    match coverage {
+        RankCoverage::Uncovered => bail!(
             "ranks ran without {LIBRARY}, past the lock service (told above): have the launcher pass LD_PRELOAD on, or allow it with --uncovered ignore"
         ),
-        Heard::Nothing if code == 0 => bail!(
+        RankCoverage::Nothing if code == 0 => bail!(
             "no MPI program had {LIBRARY}: whatever ran has taken no locks. Has the launcher lost LD_PRELOAD on the way, or is the program linked \
              statically? --uncovered ignore allows it"
         ),
-        Heard::Cut if code == 0 => {
-            say("the lock service was gone for a time: ranks that ran without the library could not be told of");
+        RankCoverage::Cut if code == 0 => {
+            print_message(
+                "the lock service was gone for a time: ranks that ran without the library could not be told of",
+            );
         }
-        Heard::Covered | Heard::Nothing | Heard::Cut => {}
+        RankCoverage::Covered | RankCoverage::Nothing | RankCoverage::Cut => {}
     }
     Ok(ExitCode::from(code))
 }

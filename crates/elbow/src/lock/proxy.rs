@@ -8,7 +8,7 @@ use elbow_lock::proxy::{self, Settings};
 use super::args::ProxyArgs;
 use super::serve::told_to_end;
 use super::service;
-use crate::say::{answer, say};
+use crate::output::{answer, print_message};
 
 /// Serves the processes of this node until told to end.
 pub(super) fn run(args: &ProxyArgs) -> Result<ExitCode> {
@@ -29,7 +29,7 @@ pub(super) fn run(args: &ProxyArgs) -> Result<ExitCode> {
         .context("threads for the proxy")?;
     let ready = |address: &elbow_lock::Address| {
         if let Err(error) = answer(format_args!("listening on {address}")) {
-            say(error);
+            print_message(error);
         }
     };
     runtime.block_on(async {

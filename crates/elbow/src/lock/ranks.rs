@@ -25,7 +25,7 @@ const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum RankCoverage {
     /// That all ranks of a program have the library.
     Covered,
     /// That some lack it.
@@ -37,7 +37,7 @@ pub(super) enum Heard {
 }
 
 /// Listens to the ranks of one run.
-pub(super) struct Ear {
+pub(super) struct RankListener {
     name: String,
     shared: Arc<Shared>,
 }
@@ -49,7 +49,7 @@ struct Shared {
     cut: AtomicBool,
 }
 
-impl Ear {
+impl RankListener {
     /// Begins to listen, on a thread of its own.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl Ear {
         let name = format!("elbow lock mpi/{host}/{}/{}", std::process::id(), since.as_nanos());
         let (covered, uncovered) = (hold(client, &name, 0)?, hold(client, &name, 1)?);
         let shared = Arc::new(Shared::default());
-        let ear = Self {
+        let listener = Self {
             name,
             shared: Arc::clone(&shared),
         };
@@ -69,7 +69,7 @@ impl Ear {
             .name("ranks".into())
             .spawn(listen)
             .context("cannot start a thread")?;
-        Ok(ear)
+        Ok(listener)
     }
 
     /// For the ranks.
@@ -78,13 +78,13 @@ impl Ear {
     }
 
     /// What was heard so far.
-    pub(super) fn heard(&self) -> Heard {
+    pub(super) fn coverage(&self) -> RankCoverage {
         let is_set = |flag: &AtomicBool| flag.load(Ordering::Acquire);
         match &*self.shared {
-            shared if is_set(&shared.uncovered) => Heard::Uncovered,
-            shared if is_set(&shared.covered) => Heard::Covered,
-            shared if is_set(&shared.cut) => Heard::Cut,
-            _ => Heard::Nothing,
+            shared if is_set(&shared.uncovered) => RankCoverage::Uncovered,
+            shared if is_set(&shared.covered) => RankCoverage::Covered,
+            shared if is_set(&shared.cut) => RankCoverage::Cut,
+            _ => RankCoverage::Nothing,
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::args::ServeArgs;
 use super::service::credentials;
 use crate::exit;
-use crate::say::{answer, say};
+use crate::output::{answer, print_message};
 
 /// Serves until told to end.
 pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
@@ -43,7 +43,7 @@ fn settings(args: &ServeArgs, threads: usize) -> Result<Settings> {
         clients_max: args.clients,
         limits: limits(args),
         drain_ms_max: args.drain,
-        warn: |trouble| say(format_args!("{trouble}")),
+        warn: |trouble| print_message(format_args!("{trouble}")),
         give_back: crate::allocator::give_back,
     })
 }
@@ -67,11 +67,11 @@ async fn serve(settings: Settings) -> Result<ExitCode> {
     let told = told_to_end()?;
     match server.grace_left_ms() {
         0 => {}
-        wait if server.has_no_memory() => say(format_args!(
+        wait if server.has_no_memory() => print_message(format_args!(
             "{} was not there: for {wait} ms nothing is granted, since a service before may have granted it (--first: there was none)",
             memory.display()
         )),
-        wait => say(format_args!(
+        wait => print_message(format_args!(
             "the last service here crashed: for {wait} ms only those who held locks are let in"
         )),
     }
@@ -81,7 +81,7 @@ async fn serve(settings: Settings) -> Result<ExitCode> {
     match server.run(told).await? {
         0 => Ok(ExitCode::SUCCESS),
         left => {
-            say(format_args!(
+            print_message(format_args!(
                 "{left} clients were still there with locks held; the next service waits for them"
             ));
             Ok(ExitCode::from(exit::ELBOW_FAILED))

@@ -10,7 +10,7 @@ use super::args::StatusArgs;
 use super::look::{age, name_of};
 use super::service;
 use crate::json;
-use crate::say::answer;
+use crate::output::answer;
 
 /// What a service says of itself; the part that people read.
 #[derive(Debug, Deserialize)]

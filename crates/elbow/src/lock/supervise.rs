@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::child::{Running, die_with_us};
 use crate::exit;
+use crate::signal_probe::{SHORT, SignalProbe, pass_on};
 use crate::signals::{self, Event};
-use crate::witness::{SHORT, Witness, pass_on};
 
 /// All signals are taken for the command, from when this is made.
 pub(super) struct Supervision {
@@ -60,18 +60,18 @@ impl Supervision {
 }
 
 fn wait(running: &Running, happenings: &Receiver<Event>) -> Result<u8> {
-    let mut witness = None;
+    let mut signal_probe = None;
     loop {
-        let event = match witness {
+        let event = match signal_probe {
             None => happenings.recv_timeout(SHORT),
             Some(_) => happenings.recv().map_err(RecvTimeoutError::from),
         };
         match event {
-            Ok(Event::Signal(arrival)) => pass_on(&arrival, running, &mut witness),
+            Ok(Event::Signal(arrival)) => pass_on(&arrival, running, &mut signal_probe),
             Ok(Event::Ended(status)) => return Ok(exit::of_status(status.context("cannot wait for the command")?)),
             Ok(Event::Over | Event::RollBack(_)) => {}
             // Without one, signals are judged as in the first moment.
-            Err(RecvTimeoutError::Timeout) => witness = Witness::start().ok(),
+            Err(RecvTimeoutError::Timeout) => signal_probe = SignalProbe::start().ok(),
             Err(RecvTimeoutError::Disconnected) => bail!("nobody waits for the command any more"),
         }
     }

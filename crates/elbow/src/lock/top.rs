@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::args::TopArgs;
 use super::service;
 use super::status::{Status, ask};
-use crate::say::answer;
+use crate::output::answer;
 
 /// Clears a terminal and goes to its first line (ECMA-48, ED and CUP).
 const CLEAR: &str = "\x1b[2J\x1b[H";

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::estimate::{Estimate, Part};
 use super::line::Facts;
 use super::terminal::{self, CursorLine, Row};
-use crate::say::say;
+use crate::output::print_message;
 use crate::signals;
 
 /// How often is looked, and drawn.
@@ -206,8 +206,8 @@ impl Lines {
         }
         self.last = now;
         match self.name.as_str() {
-            "" => say(facts.sentence()),
-            name => say(format_args!("{name}: {}", facts.sentence())),
+            "" => print_message(facts.sentence()),
+            name => print_message(format_args!("{name}: {}", facts.sentence())),
         }
     }
 }

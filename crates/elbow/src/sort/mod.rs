@@ -21,7 +21,7 @@ use std::process::ExitCode;
 pub(crate) use args::{EXAMPLES, SortArgs};
 
 use crate::exit;
-use crate::say::{say, sentence};
+use crate::output::{print_message, sentence};
 
 /// Sorts, merges or checks; says itself what went wrong.
 pub(crate) fn run(args: &SortArgs) -> anyhow::Result<ExitCode> {
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &SortArgs) -> anyhow::Result<ExitCode> {
         if files::nobody_reads(&error) {
             return ExitCode::from(exit::PIPE_CLOSED);
         }
-        say(sentence(&error));
+        print_message(sentence(&error));
         ExitCode::from(exit::SORT_TROUBLE)
     }))
 }

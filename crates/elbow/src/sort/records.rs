@@ -27,7 +27,7 @@ use elbow_file::{Errno, RealStorage};
 use super::args::SortArgs;
 use super::failure::failure;
 use super::memory;
-use crate::say::{raw, sentence};
+use crate::output::{raw, sentence};
 use crate::{allocator, exit};
 use dry_run::dry_run;
 use inputs::Inputs;

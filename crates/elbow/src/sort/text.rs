@@ -26,7 +26,7 @@ use super::args::{SortArgs, TextArgs};
 use super::failure::failure;
 use super::{files, memory};
 use crate::json::SCHEMA;
-use crate::say::{raw, sentence};
+use crate::output::{raw, sentence};
 use crate::{allocator, exit};
 
 /// How `-c` ends.

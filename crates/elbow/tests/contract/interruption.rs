@@ -138,7 +138,7 @@ fn start_writer(stage: &Stage) -> Started {
     let script = format!("{traps} trap 'exit 0' TERM; : > ../got; : > ../ready; : > new; while :; do sleep 0.02; done");
     let child = start(stage, &[], &script);
     wait_for("the command", || stage.path("ready").exists());
-    // What is sent in the very first moment is judged without a witness.
+    // What is sent in the very first moment is judged without a signal probe.
     std::thread::sleep(Duration::from_millis(200));
     child
 }
@@ -170,7 +170,7 @@ fn signals_of_batch_systems_reach_the_command_once() {
         for (count, signal) in signals.iter().enumerate() {
             send(*signal, to);
             wait_for("the signal", || got(&stage).len() > count);
-            // A second one would have come by then, and a new witness stands there.
+            // A second one would have come by then, and a new probe stands there.
             std::thread::sleep(Duration::from_millis(100));
         }
         assert_eq!(got(&stage), signals, "to all: {to_all}");

@@ -18,6 +18,6 @@ mod programs;
 mod reading;
 mod refusals;
 mod setup;
-mod silence;
 mod stage;
+mod stall;
 mod zero;

@@ -11,7 +11,7 @@ use super::known::{Answer, Ask, AttachedDrive, DRIVES, Status};
 use super::server;
 use crate::attached::registry::{Request, alive, all, find};
 use crate::attached::tidy::tidy;
-use crate::say::answer;
+use crate::output::answer;
 
 pub(crate) const STATUS_EXAMPLES: &str = "\
 Examples:

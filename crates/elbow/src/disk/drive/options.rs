@@ -13,7 +13,7 @@ use elbow_drive::{Driving, Settings};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::attached::server::OfferArgs;
-use crate::say::say;
+use crate::output::print_message;
 use crate::size;
 
 /// Deeper queues tell a scheduler nothing more.
@@ -96,7 +96,7 @@ impl AttachArgs {
             "{}: it has no memory that could be a write cache; describe a [cache] of it",
             self.model
         );
-        say(format_args!(
+        print_message(format_args!(
             "{}: a write cache is assumed, the description has none",
             self.model
         ));

@@ -11,7 +11,7 @@ use super::known::{Answer, Ask, AttachedDrive, DRIVES, Status};
 use super::options::AttachArgs;
 use crate::attached::registry::Place;
 use crate::attached::server::{self, Service};
-use crate::say::say;
+use crate::output::print_message;
 use crate::{exit, signals};
 
 /// A drive that is served.
@@ -118,7 +118,7 @@ pub(super) fn code(last: &Answer) -> u8 {
         Answer::Status(status) if status.done.too_late > 0 => {
             let (late, of) = (status.done.too_late, status.done.served);
             let worst = status.done.lateness_us.max;
-            say(format_args!(
+            print_message(format_args!(
                 "{}: {late} of {of} answers were later than --max-lateness, the latest by {worst:.0} us: its times are not those of the drive",
                 status.attached.device
             ));

@@ -5,7 +5,7 @@ use std::io;
 
 use elbow_study::range_writes::{Author, Claim, Column, Figure, Verdict};
 
-use crate::say::answer;
+use crate::output::answer;
 
 /// What a figure is called.
 fn heading(figure: &Figure) -> String {

@@ -17,7 +17,7 @@ use elbow_study::range_writes::{Author, Column, FIGURES, Figure, Panel, Plan, Si
 use serde_json::{Value, json};
 
 use super::picture;
-use crate::say::{answer, say};
+use crate::output::{answer, print_message};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -144,7 +144,7 @@ fn write(out: &Path, figure: &Figure) -> Result<()> {
     put(&out.join(format!("{name}.svg")), svg.as_bytes())?;
     match picture::png(&svg)? {
         Some(png) => put(&out.join(format!("{name}.png")), &png)?,
-        None => say(format_args!(
+        None => print_message(format_args!(
             "{name}.png is not made: this machine has no font to write with"
         )),
     }

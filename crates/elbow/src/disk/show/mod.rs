@@ -29,7 +29,7 @@ use elbow_disk::workload::{Overheads, Workload};
 use elbow_disk::{Arm, Drive, Ps};
 
 use super::picture;
-use crate::say::answer;
+use crate::output::answer;
 use scene::Scene;
 
 #[derive(Args, Debug)]
@@ -63,7 +63,7 @@ pub(super) struct ShowArgs {
 }
 
 /// What else the command was told.
-pub(super) struct Told<'a> {
+pub(super) struct ShowContext<'a> {
     pub(super) drive: &'a Arc<Drive>,
     pub(super) scheduler: Scheduler,
     /// Without it, all that have arrived.
@@ -79,21 +79,21 @@ impl ShowArgs {
     }
 
     /// Serves the list and shows it.
-    pub(super) fn run(&self, told: &Told<'_>) -> Result<ExitCode> {
+    pub(super) fn run(&self, given: &ShowContext<'_>) -> Result<ExitCode> {
         let target = Target::of(self.show.iter().flatten().next().map(PathBuf::as_path))?;
         let list = match (&self.trace, &self.lbns[..]) {
-            (Some(trace), _) => list::of_trace(told.drive, trace)?,
-            (None, []) => list::random(told.drive, &told.load)?,
-            (None, lbns) => list::of_lbns(told.drive, lbns, &told.load)?,
+            (Some(trace), _) => list::of_trace(given.drive, trace)?,
+            (None, []) => list::random(given.drive, &given.load)?,
+            (None, lbns) => list::of_lbns(given.drive, lbns, &given.load)?,
         };
-        let scene = Scene::new(told.drive, self.plan(told, list.len())?, list);
+        let scene = Scene::new(given.drive, self.plan(given, list.len())?, list);
         match target {
             Target::Svg(file) => put(file, svg::animation(&scene, self.slower).as_bytes())?,
             Target::Png(file) => put(file, &still(&scene, self.slower)?)?,
-            Target::Here if told.json => {}
+            Target::Here if given.json => {}
             Target::Here => terminal::play(&scene, self.slower)?,
         }
-        if told.json {
+        if given.json {
             answer(crate::json::line(&scene.object())?)?;
         } else {
             words::lines(&scene).iter().try_for_each(answer)?;
@@ -101,8 +101,8 @@ impl ShowArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn plan(&self, told: &Told<'_>, requests: usize) -> Result<Plan> {
-        let drive = told.drive;
+    fn plan(&self, given: &ShowContext<'_>, requests: usize) -> Result<Plan> {
+        let drive = given.drive;
         let arm = Arm {
             cylinder: self.start_cylinder,
             head: self.start_head,
@@ -121,13 +121,13 @@ impl ShowArgs {
             "--start-angle is {}: write degrees, from 0 to below 360",
             self.start_angle
         );
-        let depth = told.depth.map_or(requests, |depth| depth as usize);
+        let depth = given.depth.map_or(requests, |depth| depth as usize);
         ensure!(depth > 0, "--depth is 0: the scheduler knows at least one request");
         let turned = (self.start_angle / 360.0 * drive.rotation().0 as f64) as u64;
         Ok(Plan {
-            scheduler: told.scheduler,
+            scheduler: given.scheduler,
             depth,
-            overhead: match told.load.overheads {
+            overhead: match given.load.overheads {
                 Overheads::Fixed(overhead) => overhead,
                 Overheads::None | Overheads::Controller => Ps::ZERO,
             },

@@ -43,7 +43,7 @@ use rustix::net::{
 };
 
 use self::filter::{Answer, Call, Filter, Listener};
-use self::report::{Caller, Reporter, Sight};
+use self::report::{CallSubject, Caller, Reporter};
 
 /// As processes are listed (prctl(2) takes 15 bytes).
 const NAME: &std::ffi::CStr = c"elbow-lookout";
@@ -60,7 +60,7 @@ const END: u8 = b'e';
 const PACKET_BYTES: usize = 5;
 
 /// What is looked for.
-pub(super) struct Duty {
+pub(super) struct WatchScope {
     /// Absolute, without links.
     pub(super) prefixes: Vec<PathBuf>,
     /// A call that is found fails with `ENOLCK`; else it is told, and goes on.
@@ -78,7 +78,7 @@ impl Lookout {
     /// # Errors
     /// Why there is no looking here.
     #[allow(unsafe_code)]
-    pub(super) fn start(duty: Duty) -> Result<Self, String> {
+    pub(super) fn start(scope: WatchScope) -> Result<Self, String> {
         if let Some(why) = filter::why_not() {
             return Err(why);
         }
@@ -90,7 +90,7 @@ impl Lookout {
             0 => {
                 drop(ours);
                 // Whatever happens in there must not come back into the code of the caller.
-                let _ = std::panic::catch_unwind(move || Observer::new(duty, theirs).run());
+                let _ = std::panic::catch_unwind(move || Observer::new(scope, theirs).run());
                 // SAFETY: ends the process; what is registered to run at exit is the caller's.
                 unsafe { libc::_exit(0) }
             }
@@ -186,7 +186,7 @@ fn receive(socket: &OwnedFd) -> Option<Packet> {
 
 /// The lookout, as it sees itself.
 struct Observer {
-    duty: Duty,
+    scope: WatchScope,
     /// Until elbow has ended.
     socket: Option<OwnedFd>,
     /// While anybody calls through the filter.
@@ -198,9 +198,9 @@ struct Observer {
 }
 
 impl Observer {
-    fn new(duty: Duty, socket: OwnedFd) -> Self {
+    fn new(scope: WatchScope, socket: OwnedFd) -> Self {
         Self {
-            duty,
+            scope,
             socket: Some(socket),
             listener: None,
             found: HashSet::new(),
@@ -276,14 +276,14 @@ impl Observer {
                 return;
             }
         };
-        let sight = self.look(&call);
+        let subject = self.look(&call);
         // Of its process only procfs is read as long as it waits; and that once, where it locks again and again.
-        let process = sight.is_of_concern().then(|| report::process_of(call.thread));
+        let process = subject.is_of_concern().then(|| report::process_of(call.thread));
         let caller = process
-            .filter(|process| self.is_to_be_told(&sight, *process))
-            .map(|process| Caller::of(call.thread, process, self.duty.redirect));
-        let answer = match sight {
-            Sight::Uncovered(_) if self.duty.refuses => Answer::Fail(libc::ENOLCK),
+            .filter(|process| self.is_to_be_told(&subject, *process))
+            .map(|process| Caller::of(call.thread, process, self.scope.redirect));
+        let answer = match subject {
+            CallSubject::Uncovered(_) if self.scope.refuses => Answer::Fail(libc::ENOLCK),
             _ => Answer::GoOn,
         };
         // What was read may be of another process, if this one has ended.
@@ -292,48 +292,50 @@ impl Observer {
             && is_true
             && let Some(caller) = caller
         {
-            self.tell(sight, caller);
+            self.tell(subject, caller);
         }
     }
 
     /// What a call is about.
     #[allow(clippy::disallowed_methods, reason = "procfs, which is no storage")]
-    fn look(&self, call: &Call) -> Sight {
+    fn look(&self, call: &Call) -> CallSubject {
         let place = PathBuf::from(format!("/proc/{}/fd/{}", call.thread, call.descriptor));
         let file = match std::fs::read_link(&place) {
             Ok(file) => file,
             // No such descriptor, or no such process any more: the kernel says so.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => return Sight::NoConcern,
-            Err(error) => return Sight::Hidden(error),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {
+                return CallSubject::NoConcern;
+            }
+            Err(error) => return CallSubject::Hidden(error),
         };
-        let is_below = self.duty.prefixes.iter().any(|prefix| file.starts_with(prefix));
+        let is_below = self.scope.prefixes.iter().any(|prefix| file.starts_with(prefix));
         if is_below && is_regular(&place) {
-            Sight::Uncovered(file)
+            CallSubject::Uncovered(file)
         } else {
-            Sight::NoConcern
+            CallSubject::NoConcern
         }
     }
 
     /// Whether it is the first such call of a process, and somebody is there to be told.
-    fn is_to_be_told(&self, sight: &Sight, process: u32) -> bool {
-        let known = match sight {
-            Sight::NoConcern => return false,
-            Sight::Uncovered(_) => &self.found,
-            Sight::Hidden(_) => &self.hidden,
+    fn is_to_be_told(&self, subject: &CallSubject, process: u32) -> bool {
+        let known = match subject {
+            CallSubject::NoConcern => return false,
+            CallSubject::Uncovered(_) => &self.found,
+            CallSubject::Hidden(_) => &self.hidden,
         };
         self.socket.is_some() && known.len() < PROCESSES_MAX && !known.contains(&process)
     }
 
-    fn tell(&mut self, sight: Sight, caller: Caller) {
-        let known = match sight {
-            Sight::NoConcern => return,
-            Sight::Uncovered(_) => &mut self.found,
-            Sight::Hidden(_) => &mut self.hidden,
+    fn tell(&mut self, subject: CallSubject, caller: Caller) {
+        let known = match subject {
+            CallSubject::NoConcern => return,
+            CallSubject::Uncovered(_) => &mut self.found,
+            CallSubject::Hidden(_) => &mut self.hidden,
         };
         let number = known.len();
         known.insert(caller.process);
         match number {
-            ..LINES_MAX => self.reporter.tell(sight, caller, self.duty.refuses),
+            ..LINES_MAX => self.reporter.tell(subject, caller, self.scope.refuses),
             LINES_MAX => self.reporter.tell_of_more(),
             _ => {}
         }

@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use super::super::image;
-use crate::say::say;
+use crate::output::print_message;
 
 /// Of the memory map of a process, in which the library stands near the end, among what else is linked.
 const MAP_BYTES_MAX: u64 = 4 << 20;
@@ -23,7 +23,7 @@ const MAP_BYTES_MAX: u64 = 4 << 20;
 const LAST_WORDS_FOR: Duration = Duration::from_secs(5);
 
 /// What a lock call is about.
-pub(super) enum Sight {
+pub(super) enum CallSubject {
     /// No file below a prefix.
     NoConcern,
     /// This one.
@@ -32,9 +32,9 @@ pub(super) enum Sight {
     Hidden(io::Error),
 }
 
-impl Sight {
+impl CallSubject {
     pub(super) fn is_of_concern(&self) -> bool {
-        !matches!(self, Sight::NoConcern)
+        !matches!(self, CallSubject::NoConcern)
     }
 }
 
@@ -107,9 +107,9 @@ fn maps(map: &Path, library: &str) -> bool {
     read.is_ok() && content.split(|byte| *byte == b'\n').any(is_library)
 }
 
-enum Word {
+enum ReportMessage {
     Of {
-        sight: Sight,
+        subject: CallSubject,
         caller: Caller,
         refuses: bool,
     },
@@ -120,7 +120,7 @@ enum Word {
 
 /// The thread, as the lookout sees it. Nothing is said without one.
 #[derive(Default)]
-pub(super) struct Reporter(Option<Sender<Word>>);
+pub(super) struct Reporter(Option<Sender<ReportMessage>>);
 
 impl Reporter {
     pub(super) fn start() -> Self {
@@ -130,44 +130,48 @@ impl Reporter {
     }
 
     /// One line, of one process.
-    pub(super) fn tell(&self, sight: Sight, caller: Caller, refuses: bool) {
-        self.send(Word::Of { sight, caller, refuses });
+    pub(super) fn tell(&self, subject: CallSubject, caller: Caller, refuses: bool) {
+        self.send(ReportMessage::Of {
+            subject,
+            caller,
+            refuses,
+        });
     }
 
     /// That there are more than have a line each.
     pub(super) fn tell_of_more(&self) {
-        self.send(Word::More);
+        self.send(ReportMessage::More);
     }
 
     /// Waits until all is said, but not for ever.
     pub(super) fn finish(&self) {
         let (said, is_said) = channel();
-        self.send(Word::Said(said));
+        self.send(ReportMessage::Said(said));
         let _ = is_said.recv_timeout(LAST_WORDS_FOR);
     }
 
-    fn send(&self, word: Word) {
+    fn send(&self, word: ReportMessage) {
         // Without the thread it is dropped, and whoever waits for it goes on.
         let _ = self.0.as_ref().map(|sender| sender.send(word));
     }
 }
 
-fn run(words: &Receiver<Word>) {
+fn run(words: &Receiver<ReportMessage>) {
     for word in words {
         match word {
-            Word::Of {
-                sight: Sight::Uncovered(file),
+            ReportMessage::Of {
+                subject: CallSubject::Uncovered(file),
                 caller,
                 refuses,
-            } => say(uncovered(&caller, &file, refuses)),
-            Word::Of {
-                sight: Sight::Hidden(error),
+            } => print_message(uncovered(&caller, &file, refuses)),
+            ReportMessage::Of {
+                subject: CallSubject::Hidden(error),
                 caller,
                 ..
-            } => say(hidden(&caller, &error)),
-            Word::Of { .. } => {}
-            Word::More => say("more processes like these are only counted"),
-            Word::Said(said) => drop(said.send(())),
+            } => print_message(hidden(&caller, &error)),
+            ReportMessage::Of { .. } => {}
+            ReportMessage::More => print_message("more processes like these are only counted"),
+            ReportMessage::Said(said) => drop(said.send(())),
         }
     }
 }

@@ -8,7 +8,7 @@ use elbow_extmem::sort::{Memory, Options, RecordFormat, SortError};
 use serde_json::json;
 
 use crate::json::SCHEMA;
-use crate::say::{raw, say};
+use crate::output::{print_message, raw};
 use crate::size;
 use crate::sort::args::SortArgs;
 
@@ -38,7 +38,7 @@ pub(super) fn dry_run(args: &SortArgs, format: &RecordFormat, options: &Options)
         raw(answer);
         return Ok(ExitCode::SUCCESS);
     }
-    say(format_args!(
+    print_message(format_args!(
         "{} records, {}: {} runs, {} of merging, {} of memory",
         bytes / format.bytes() as u64,
         size::show(bytes),
@@ -55,7 +55,7 @@ pub(super) fn dry_run(args: &SortArgs, format: &RecordFormat, options: &Options)
     } else {
         "for runs, beside input and output"
     };
-    say(format_args!("disk space needed {whereby}: {}", size::show(more)));
+    print_message(format_args!("disk space needed {whereby}: {}", size::show(more)));
     Ok(ExitCode::SUCCESS)
 }
 

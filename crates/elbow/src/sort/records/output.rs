@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 
-use crate::draft::Draft;
+use crate::partial_output::PartialOutput;
 
 /// Where the result goes.
 pub(super) enum Destination {
     /// A regular file, there already or not.
-    File(Arc<Draft>),
+    File(Arc<PartialOutput>),
     /// A pipe, a device or standard output.
     Stream(File),
 }
@@ -30,7 +30,7 @@ impl Destination {
         let shown = path.display();
         let found = match path.metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Draft::new(path, None).map(Arc::new).map(Self::File);
+                return PartialOutput::new(path, None).map(Arc::new).map(Self::File);
             }
             found => found.with_context(|| format!("{shown}"))?,
         };
@@ -55,10 +55,10 @@ impl Destination {
             .open(path)
             .with_context(|| format!("opening {shown}"))?;
         let real = path.canonicalize().with_context(|| format!("{shown}"))?;
-        Draft::new(&real, Some(&found)).map(Arc::new).map(Self::File)
+        PartialOutput::new(&real, Some(&found)).map(Arc::new).map(Self::File)
     }
 
-    pub(super) fn draft(&self) -> Option<&Arc<Draft>> {
+    pub(super) fn draft(&self) -> Option<&Arc<PartialOutput>> {
         match self {
             Self::File(draft) => Some(draft),
             Self::Stream(_) => None,

@@ -9,10 +9,10 @@ use anyhow::Result;
 use elbow_extmem::sort::{self, Meter, SortError, SortTarget, Summary, side_directory};
 use serde_json::json;
 
-use crate::draft::Draft;
 use crate::json::SCHEMA;
+use crate::output::{print_message, raw};
+use crate::partial_output::PartialOutput;
 use crate::progress::Meter as Display;
-use crate::say::{raw, say};
 use crate::signals::{self, Event};
 use crate::sort::args::SortArgs;
 use crate::sort::failure::failure;
@@ -26,7 +26,7 @@ pub(super) enum Watched<'a> {
     /// It stops where it can be resumed.
     InPlace(&'a SortTarget),
     /// It may end at any moment; a draft of its output then has to go.
-    Copying(Option<Arc<Draft>>),
+    Copying(Option<Arc<PartialOutput>>),
 }
 
 /// Follows a sort: shows progress, takes signals, sees how much space is taken, and reports.
@@ -62,7 +62,7 @@ impl<'a> SortMonitor<'a> {
         let (events, received) = mpsc::channel();
         let silent = self.args.report.quiet || self.args.report.json;
         if signals::listen(events.clone()).is_err() {
-            say("cannot listen to signals; Ctrl-C will have no effect");
+            print_message("cannot listen to signals; Ctrl-C will have no effect");
         }
         std::thread::scope(|scope| {
             let display = Display::new(&format!("sorting {}", self.shown), silent);
@@ -93,7 +93,7 @@ impl<'a> SortMonitor<'a> {
         }
     }
 
-    fn end(&self, draft: Option<&Draft>) -> ! {
+    fn end(&self, draft: Option<&PartialOutput>) -> ! {
         if let Some(draft) = draft {
             draft.discard();
         }
@@ -138,7 +138,7 @@ impl<'a> SortMonitor<'a> {
                     peak as f64 / summary.bytes.max(1) as f64
                 )
             });
-            say(format_args!(
+            print_message(format_args!(
                 "sorted {} records ({}) in {seconds:.1} s: read {}, wrote {}{peak}",
                 summary.records,
                 size::show(summary.bytes),
@@ -159,9 +159,9 @@ impl<'a> SortMonitor<'a> {
             raw(failure(&error.to_string(), hint.as_deref(), code));
             return Ok(ExitCode::from(code));
         }
-        say(error);
+        print_message(error);
         if let Some(hint) = hint {
-            say(hint);
+            print_message(hint);
         }
         Ok(ExitCode::from(code))
     }

@@ -16,7 +16,7 @@ use elbow_extmem::text::SortOptions;
 use serde_json::json;
 
 use crate::json::SCHEMA;
-use crate::say::{raw, say};
+use crate::output::{print_message, raw};
 use crate::size;
 use crate::sort::args::SortArgs;
 
@@ -51,12 +51,12 @@ pub(super) fn dry_run(args: &SortArgs, options: &SortOptions, names: &[OsString]
         (runs, 1) => format!("{runs} runs, one merge before the last"),
         (runs, merges) => format!("{runs} runs, {merges} merges before the last"),
     };
-    say(format_args!(
+    print_message(format_args!(
         "{} in lines of about {line_bytes} bytes: {passes}, {} of memory",
         size::show(bytes),
         size::show(options.memory_bytes as u64)
     ));
-    say(format_args!(
+    print_message(format_args!(
         "disk space needed for runs, which shrink as the output grows: {}; read {}, written {}",
         size::show(need.temporary_bytes),
         size::show(need.read_bytes),

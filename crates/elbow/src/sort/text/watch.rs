@@ -12,8 +12,8 @@ use elbow_extmem::text::Summary;
 use serde_json::json;
 
 use crate::json::SCHEMA;
+use crate::output::{print_message, raw};
 use crate::progress::Meter as Display;
-use crate::say::{raw, say};
 use crate::size;
 use crate::sort::args::SortArgs;
 
@@ -88,7 +88,7 @@ impl<'a> SortMonitor<'a> {
             }));
         } else if self.was_large(summary) && !self.args.report.quiet && !self.args.output.is_empty() {
             let verb = if self.args.text.merge { "merged" } else { "sorted" };
-            say(format_args!(
+            print_message(format_args!(
                 "{verb} {} in {seconds:.1} s: read {}, wrote {}, at most {} of disk ({:.2}x)",
                 size::show(summary.bytes),
                 size::show(read),

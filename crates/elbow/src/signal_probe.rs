@@ -5,8 +5,8 @@
 //! with all signals blocked: what stands in its list of pending signals (proc(5), `ShdPnd`) came to all.
 //!
 //! ```text
-//!   kill -USR1 PID      elbow gets it                         the witness has nothing: it goes on to the command
-//!   kill -USR1 -PGID    elbow, command and witness get it     it stays with us
+//!   kill -USR1 PID      elbow gets it                         the probe has nothing: it goes on to the command
+//!   kill -USR1 -PGID    elbow, command and probe get it       it stays with us
 //!   a whole control group, one by one                         the same, after a moment
 //! ```
 //!
@@ -25,12 +25,12 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use crate::child::Running;
 use crate::signals::Arrival;
 
-/// Commands that end within this time have no witness of their signals.
+/// Commands that end within this time have no probe for their signals.
 pub(crate) const SHORT: Duration = Duration::from_millis(20);
 /// What a terminal sends to all of a process group.
 const FROM_A_TERMINAL: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGWINCH];
 /// As processes are listed (prctl(2) takes 15 bytes).
-const NAME: &std::ffi::CStr = c"signal-witness";
+const NAME: &std::ffi::CStr = c"signal-probe";
 /// Who sends to each process of a job gets to the last one within this time.
 const MOMENT: Duration = Duration::from_millis(10);
 /// Where `arg_start` stands behind the name of the program in proc_pid_stat(5).
@@ -38,11 +38,11 @@ const ARGUMENTS_FIELD: usize = 48 - 3;
 
 /// See the module's header; gone when dropped.
 #[derive(Debug)]
-pub(crate) struct Witness {
+pub(crate) struct SignalProbe {
     process: Pid,
 }
 
-impl Witness {
+impl SignalProbe {
     /// Starts it. The calling thread must live as long as it.
     ///
     /// # Errors
@@ -79,24 +79,24 @@ impl Witness {
 }
 
 /// Passes a signal on to the command that has not got it yet.
-pub(crate) fn pass_on(arrival: &Arrival, running: &Running, witness: &mut Option<Witness>) {
+pub(crate) fn pass_on(arrival: &Arrival, running: &Running, signal_probe: &mut Option<SignalProbe>) {
     let signal = arrival.number();
     if signal == libc::SIGXFSZ && !arrival.is_sent() {
         return; // what we write is too large, which the call has told
     }
-    let came_to_all = match witness {
-        Some(witness) => witness.saw(signal),
+    let came_to_all = match signal_probe {
+        Some(signal_probe) => signal_probe.saw(signal),
         None => FROM_A_TERMINAL.contains(&signal),
     };
     if came_to_all {
-        // It has this signal for good now, and can witness it no more.
-        *witness = None;
+        // It has this signal for good now, and can show it no more.
+        *signal_probe = None;
     } else if arrival.is_ending() || !running.has_sent(arrival) {
         running.pass_on(arrival);
     }
 }
 
-impl Drop for Witness {
+impl Drop for SignalProbe {
     fn drop(&mut self) {
         // It is our child, so that nobody else has its number.
         let _ = rustix::process::kill_process(self.process, Signal::KILL);
@@ -150,12 +150,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_witness_has_what_it_was_sent_and_a_command_line_of_its_own() {
-        let witness = Witness::start().expect("a process");
-        assert!(!witness.saw(libc::SIGUSR1));
-        rustix::process::kill_process(witness.process, Signal::USR1).expect("a signal");
-        assert!(witness.saw(libc::SIGUSR1) && !witness.saw(libc::SIGUSR2));
-        let shown = std::fs::read(format!("/proc/{}/cmdline", witness.process.as_raw_nonzero())).expect("procfs");
+    fn a_probe_has_what_it_was_sent_and_a_command_line_of_its_own() {
+        let signal_probe = SignalProbe::start().expect("a process");
+        assert!(!signal_probe.saw(libc::SIGUSR1));
+        rustix::process::kill_process(signal_probe.process, Signal::USR1).expect("a signal");
+        assert!(signal_probe.saw(libc::SIGUSR1) && !signal_probe.saw(libc::SIGUSR2));
+        let shown = std::fs::read(format!("/proc/{}/cmdline", signal_probe.process.as_raw_nonzero())).expect("procfs");
         assert!(shown.iter().all(|byte| *byte == 0), "{shown:?}");
     }
 }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::ffi::OsStr;
 
 use super::{Call, Hook, Operation};
-use crate::{Access, Errno, FileType, Handle, Nature, RealStorage, RenameMode, Result, Stat, Storage};
+use crate::{Access, Errno, FileSystemTraits, FileType, Handle, RealStorage, RenameMode, Result, Stat, Storage};
 
 const GROUP: u32 = 0o070;
 const OTHERS_READ: u32 = 0o004;
@@ -12,13 +12,13 @@ const OTHERS_WRITE: u32 = 0o002;
 const OTHERS_WRITE_AND_SEARCH: u32 = 0o003;
 const STICKY: u32 = 0o1000;
 
-/// Answers as an export does that takes us for its user [`Guest::UID`], whoever we are here. What is marked as the host's has another
+/// Answers as an export does that takes us for its user [`AllSquash::UID`], whoever we are here. What is marked as the host's has another
 /// owner: names in it, its content and its attributes change only as its mode lets others do that, and in a sticky directory of the host's its objects
 /// stay. Nobody gets another owner. Where nothing would come of a call anyway, that is what is answered, as the kernel does.
 #[derive(Debug, Default)]
-pub struct Guest;
+pub struct AllSquash;
 
-impl Guest {
+impl AllSquash {
     /// The rights of the group of what is the host's: to execute alone, which nothing gets by itself.
     pub const HOSTS: u32 = 0o010;
     /// Who we are there.
@@ -69,7 +69,7 @@ fn hosts(call: &Call<'_>) -> Option<Stat> {
         Some(_) => found(call.handle, call.name),
         None => RealStorage.stat_handle(call.handle).ok(),
     };
-    stat.filter(Guest::is_hosts)
+    stat.filter(AllSquash::is_hosts)
 }
 
 fn allowed(mode: u32, needed: u32) -> Result<()> {
@@ -83,7 +83,7 @@ fn check_rights(call: &Call<'_>, needed: u32) -> Result<()> {
 /// The directory, if it is the host's and lets others change the names in it.
 fn check_dir(dir: &Handle) -> Result<Option<Stat>> {
     let stat = RealStorage.stat_handle(dir)?;
-    if !Guest::is_hosts(&stat) {
+    if !AllSquash::is_hosts(&stat) {
         return Ok(None);
     }
     allowed(stat.mode, OTHERS_WRITE_AND_SEARCH).map(|()| Some(stat))
@@ -99,7 +99,7 @@ fn check_comes(dir: &Handle, name: Option<&OsStr>) -> Result<()> {
 fn check_goes(dir: &Handle, name: Option<&OsStr>) -> Result<()> {
     let Some(object) = found(dir, name) else { return Ok(()) };
     match check_dir(dir)? {
-        Some(above) if above.mode & STICKY != 0 && Guest::is_hosts(&object) => Err(Errno::PERM),
+        Some(above) if above.mode & STICKY != 0 && AllSquash::is_hosts(&object) => Err(Errno::PERM),
         _ => Ok(()),
     }
 }
@@ -119,13 +119,13 @@ fn check_rename(call: &Call<'_>) -> Result<()> {
     }
     // Its `..` changes.
     let is_elsewhere = RealStorage.stat_handle(call.handle)?.ino != RealStorage.stat_handle(to)?.ino;
-    match is_elsewhere && moved.kind == FileType::Dir && Guest::is_hosts(&moved) {
+    match is_elsewhere && moved.kind == FileType::Dir && AllSquash::is_hosts(&moved) {
         true => allowed(moved.mode, OTHERS_WRITE),
         false => Ok(()),
     }
 }
 
-impl Hook for Guest {
+impl Hook for AllSquash {
     fn around<T: 'static>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T> {
         Self::check(call)?;
         let mut answer = make()?;
@@ -137,8 +137,8 @@ impl Hook for Guest {
                 Self::UID
             };
         }
-        if let Some(nature) = any.downcast_mut::<Nature>() {
-            (nature.own_ids, nature.keeps_inos) = (false, false);
+        if let Some(file_system_traits) = any.downcast_mut::<FileSystemTraits>() {
+            (file_system_traits.own_ids, file_system_traits.keeps_inos) = (false, false);
         }
         Ok(answer)
     }

@@ -17,11 +17,11 @@ use elbow_job::Job;
 use crate::control::{self, Change, JobKind, Reply, Request, Status};
 use crate::messages;
 use crate::names::{CommandWords, MountPointName, SourceName};
+use crate::output::sentence;
 use crate::report::Failure;
-use crate::say::sentence;
 
 /// What a job is known by at its responder.
-pub(crate) struct Responder {
+pub(crate) struct JobServer {
     pub(crate) kind: JobKind,
     pub(crate) source: PathBuf,
     pub(crate) mount_point: PathBuf,
@@ -34,15 +34,15 @@ pub(crate) struct Responder {
 }
 
 /// Takes a request for the end of the job; what it cannot do, it gives back as a refusal.
-pub(crate) trait End:
+pub(crate) trait EndHandler:
     Fn(Request, UnixStream) -> Result<(), (String, UnixStream)> + Send + Sync + 'static
 {
 }
-impl<F: Fn(Request, UnixStream) -> Result<(), (String, UnixStream)> + Send + Sync + 'static> End for F {}
+impl<F: Fn(Request, UnixStream) -> Result<(), (String, UnixStream)> + Send + Sync + 'static> EndHandler for F {}
 
-impl Responder {
+impl JobServer {
     /// Answers clients from now on.
-    pub(crate) fn open(self: &Arc<Self>, listener: &UnixListener, end: impl End) -> anyhow::Result<()> {
+    pub(crate) fn open(self: &Arc<Self>, listener: &UnixListener, end: impl EndHandler) -> anyhow::Result<()> {
         let (responder, listener, end) = (self.clone(), listener.try_clone()?, Arc::new(end));
         start("elbow-control", move || {
             for stream in listener.incoming().map_while(Result::ok).filter(is_of_ours) {
@@ -53,7 +53,7 @@ impl Responder {
         })
     }
 
-    fn serve(&self, mut stream: UnixStream, end: &impl End) {
+    fn serve(&self, mut stream: UnixStream, end: &impl EndHandler) {
         let request = stream.try_clone().map_err(anyhow::Error::from);
         let request = request.and_then(|stream| messages::receive(&mut BufReader::new(stream)));
         let reply = match request {

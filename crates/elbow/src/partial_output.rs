@@ -23,7 +23,7 @@ const OWN_FILE_MODE: u32 = 0o600;
 const DRAFTS_MAX: u32 = 100;
 
 /// The output under another name, until it is complete; then it takes its own, and what had that is gone.
-pub(crate) struct Draft {
+pub(crate) struct PartialOutput {
     pub(crate) file: Handle,
     dir: Handle,
     draft: OsString,
@@ -32,7 +32,7 @@ pub(crate) struct Draft {
     is_over: AtomicBool,
 }
 
-impl Draft {
+impl PartialOutput {
     /// One of a file that is not there yet or has these attributes, which its successor will have too.
     pub(crate) fn new(path: &Path, old: Option<&Metadata>) -> Result<Self> {
         let (dir, name) = place(path)?;
@@ -89,7 +89,7 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for PartialOutput {
     fn drop(&mut self) {
         self.discard();
     }

@@ -8,9 +8,9 @@ use crate::{Result, Stat};
 
 /// Answers that each object has one name, and an inode number made of that: as SFTP does, which has neither (sshfs).
 #[derive(Debug, Default)]
-pub struct MadeUpInodes;
+pub struct SyntheticInodes;
 
-impl Hook for MadeUpInodes {
+impl Hook for SyntheticInodes {
     fn around<T: 'static>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T> {
         let mut answer = make()?;
         if let Some(stat) = (&mut answer as &mut dyn Any).downcast_mut::<Stat>() {

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
 /// A message for people, with our name before it.
-pub(crate) fn say(message: impl Display) {
+pub(crate) fn print_message(message: impl Display) {
     raw(format_args!("elbow: {}", without_numbers(&message.to_string())));
 }
 

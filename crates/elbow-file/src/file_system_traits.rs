@@ -37,7 +37,7 @@ const LINKS_MAX: [(u64, u32); 2] = [(0xEF53, 65_000), (0x9123_683E, 65_535)];
 
 /// What a file system is like: who gives its objects their owners, and who hears of its locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nature {
+pub struct FileSystemTraits {
     /// The owner of an object is a user of this machine. Elsewhere a server says who owns what, by ids that may be its own.
     pub own_ids: bool,
     /// A lock ([`Storage::try_lock`](crate::Storage::try_lock)) is seen by all machines that reach the file.
@@ -86,11 +86,11 @@ pub(crate) fn identity(handle: &Handle) -> Result<Identity> {
 }
 
 /// The nature of the file system that holds an open object.
-pub(crate) fn of(handle: &Handle) -> Result<Nature> {
+pub(crate) fn of(handle: &Handle) -> Result<FileSystemTraits> {
     let kind = retry_on_intr(|| rustix::fs::fstatfs(handle))?.f_type;
     #[allow(clippy::unnecessary_cast, reason = "its type differs between architectures")]
     let kind = kind as u64 & 0xFFFF_FFFF;
-    Ok(Nature {
+    Ok(FileSystemTraits {
         own_ids: LOCAL.contains(&kind),
         keeps_inos: LOCAL.contains(&kind) && kind != OVERLAYFS,
         shares_locks: SHARED.contains(&kind) && !keeps_locks_local(handle)?,

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use elbow_job::{Cause, Counts, DeferredError, Job, JobError, Keep, Outcome, Phase, Progress};
 
-use crate::silence::SILENCE_MAX;
+use crate::stall::STALL_MAX;
 
 /// How a job ended, and how long that took.
 #[derive(Debug)]
-pub(crate) struct Ending {
+pub(crate) struct JobEnd {
     pub(crate) outcome: Result<Outcome, JobError>,
     pub(crate) drain: Duration,
     pub(crate) commit: Duration,
@@ -19,27 +19,27 @@ pub(crate) struct Ending {
 }
 
 /// Stores all of a job, or rolls it back; what is kept then is to be chosen.
-pub(crate) fn commit(job: &Job, keep: Keep, show: &mut dyn FnMut(&Progress)) -> Ending {
+pub(crate) fn commit(job: &Job, keep: Keep, show: &mut dyn FnMut(&Progress)) -> JobEnd {
     timed(job, |watch| {
         job.commit_or_keep(keep, &mut |progress| watch.see(progress, show))
     })
 }
 
 /// Keeps all of a job for later, because another one that belongs to it could not be stored; or rolls it back.
-pub(crate) fn postpone(job: &Job, why: &str, show: &mut dyn FnMut(&Progress)) -> Ending {
+pub(crate) fn postpone(job: &Job, why: &str, show: &mut dyn FnMut(&Progress)) -> JobEnd {
     timed(job, |watch| {
         job.postpone(why, &mut |progress| watch.see(progress, show))
     })
 }
 
 /// Forgets a job.
-pub(crate) fn roll_back(job: &Job, keep: bool, show: &mut dyn FnMut(&Progress)) -> Ending {
+pub(crate) fn roll_back(job: &Job, keep: bool, show: &mut dyn FnMut(&Progress)) -> JobEnd {
     timed(job, |watch| {
         job.roll_back(keep, &mut |progress| watch.see(progress, show))
     })
 }
 
-impl Ending {
+impl JobEnd {
     /// Everything is on the storage.
     pub(crate) fn is_committed(&self) -> bool {
         matches!(self.outcome, Ok(Outcome::Committed))
@@ -51,8 +51,8 @@ impl Ending {
     }
 
     /// The end of a job that was left as it is, for its storage does not answer.
-    pub(crate) fn of_silent(job: &Job) -> Self {
-        let seconds = SILENCE_MAX.as_secs();
+    pub(crate) fn of_stalled(job: &Job) -> Self {
+        let seconds = STALL_MAX.as_secs();
         Self {
             outcome: Err(JobError::Silent { seconds }),
             drain: Duration::ZERO,
@@ -86,7 +86,7 @@ fn errors_in(outcome: &Result<Outcome, JobError>) -> Option<Vec<DeferredError>> 
     }
 }
 
-fn timed(job: &Job, end: impl FnOnce(&mut Stopwatch) -> Result<Outcome, JobError>) -> Ending {
+fn timed(job: &Job, end: impl FnOnce(&mut Stopwatch) -> Result<Outcome, JobError>) -> JobEnd {
     let mut watch = Stopwatch {
         began: Instant::now(),
         drained: None,
@@ -94,7 +94,7 @@ fn timed(job: &Job, end: impl FnOnce(&mut Stopwatch) -> Result<Outcome, JobError
     let outcome = end(&mut watch);
     let all = watch.began.elapsed();
     let drain = watch.drained.map_or(all, |at| at - watch.began);
-    Ending {
+    JobEnd {
         // Those of the commit are among them.
         errors: errors_in(&outcome).unwrap_or_else(|| job.deferred_errors()),
         outcome,

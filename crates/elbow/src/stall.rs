@@ -1,7 +1,7 @@
 //! A storage that does not answer any more, when a job is to end.
 //!
 //! Calls to it cannot be taken back, so that neither a command that waits for one can end, nor a job be rolled back. Who has asked
-//! for the end is not kept waiting for ever: when nothing has come back for [`SILENCE_MAX`] although something is waited for, the job is left as
+//! for the end is not kept waiting for ever: when nothing has come back for [`STALL_MAX`] although something is waited for, the job is left as
 //! it is, as if we were killed, and the next recovery ends it.
 //!
 //! A process that ends closes its files, and FUSE asks the server about each (FUSE_FLUSH) and waits. So the table of descriptors is left to a process that
@@ -18,18 +18,18 @@ use std::time::{Duration, Instant};
 use elbow_job::{Job, Progress};
 
 /// What a batch system waits between SIGTERM and SIGKILL (Slurm's KillWait).
-pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
+pub(crate) const STALL_MAX: Duration = Duration::from_secs(30);
 /// How often is listened.
 pub(crate) const GLANCE: Duration = Duration::from_secs(1);
 
 /// Since when nothing has come back.
 #[derive(Debug)]
-pub(crate) struct Silence {
+pub(crate) struct StallClock {
     heard: u64,
     since: Instant,
 }
 
-impl Silence {
+impl StallClock {
     pub(crate) fn began(now: Instant) -> Self {
         Self { heard: 0, since: now }
     }
@@ -39,7 +39,7 @@ impl Silence {
         if heard != self.heard || !is_waiting {
             *self = Self { heard, since: now };
         }
-        now.saturating_duration_since(self.since) >= SILENCE_MAX
+        now.saturating_duration_since(self.since) >= STALL_MAX
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
     fn silence_is_too_long_only_where_something_is_waited_for_and_nothing_comes() {
         let began = Instant::now();
         let at = |seconds| began + Duration::from_secs(seconds);
-        let mut silence = Silence::began(began);
+        let mut silence = StallClock::began(began);
         assert!(!silence.is_too_long(7, true, at(1)));
         assert!(!silence.is_too_long(7, true, at(30)));
         assert!(!silence.is_too_long(8, true, at(31)), "something came back");
