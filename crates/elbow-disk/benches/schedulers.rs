@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use elbow_disk::sched::{Ask, Queue, Targets};
+use elbow_disk::sched::{Queue, QueueRequest, Targets};
 use elbow_disk::workload::{Arrivals, GROUP_SECTORS, Moment, Overheads, RangeSize, Span, Workload, simulate};
 use elbow_disk::{Arm, Drive, Ps};
 use elbow_ranges::RangeSet;
@@ -99,7 +99,7 @@ fn fill(drive: &Arc<Drive>, depth: u64, used: f64, picks: u64) -> (f64, f64) {
     full.iter().for_each(|&start| targets.take(start, start + 8));
     let mut queue = Queue::new(Arc::clone(drive), "hrs".parse().unwrap());
     let region = queue.add_region(targets);
-    (0..depth).for_each(|id| queue.push(id, Ask::Anywhere(region)));
+    (0..depth).for_each(|id| queue.push(id, QueueRequest::Anywhere(region)));
     let (mut arm, mut now) = (Arm::default(), Ps::ZERO);
     for id in depth..depth + picks {
         let pick = queue.pick(arm, now).unwrap();
@@ -109,7 +109,7 @@ fn fill(drive: &Arc<Drive>, depth: u64, used: f64, picks: u64) -> (f64, f64) {
         let old = std::mem::replace(&mut full[slot], pick.lbn.0);
         queue.region_mut(region).take(pick.lbn.0, pick.lbn.0 + 8);
         queue.region_mut(region).give(old, old + 8);
-        queue.push(id, Ask::Anywhere(region));
+        queue.push(id, QueueRequest::Anywhere(region));
     }
     (now.ms() / picks as f64, queue.estimations() as f64 / picks as f64)
 }

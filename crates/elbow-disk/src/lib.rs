@@ -18,7 +18,8 @@ pub mod workload;
 
 pub use controller::{Controller, Request, Served};
 pub use drive::{
-    Arm, Drive, DriveError, Lbn, Leg, Ps, Reach, SECTOR_BYTES, SectorAddress, Service, Summary, Track, ZoneSummary,
+    Arm, Drive, DriveError, Lbn, PositioningTime, Ps, SECTOR_BYTES, SectorAddress, Service, Summary, Track, TrackPart,
+    ZoneSummary,
 };
 pub use percentiles::{Percentiles, Times};
 pub use replay::{Figures, QueuedReplay, Report, replay};

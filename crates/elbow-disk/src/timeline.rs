@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::controller::{Request, Served};
 use crate::device::{FinishedRequest, QueuedDrive, QueuedRequest, Setup};
-use crate::drive::{Arm, Drive, Lbn, Leg, Ps};
+use crate::drive::{Arm, Drive, Lbn, Ps, TrackPart};
 use crate::sched::Scheduler;
 use crate::workload::{Moment, Overheads};
 
@@ -21,14 +21,14 @@ use crate::workload::{Moment, Overheads};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use elbow_disk::timeline::{Doing, Listed, Plan};
+/// use elbow_disk::timeline::{DriveActivity, Listed, Plan};
 /// use elbow_disk::{Arm, Drive, Lbn, Ps, Request};
 /// let drive = Arc::new(Drive::named("hp-c2247a")?);
 /// let plan = Plan { scheduler: "sstf".parse()?, depth: 2, overhead: Ps::ZERO, arm: Arm::default(), angle: Ps::ZERO };
 /// let list = [2_000_000, 96].map(|lbn| Listed { arrival: Ps::ZERO, request: Request { lbn: Lbn(lbn), sectors: 8, write: false } });
 /// let visits = plan.serve(&drive, &list);
 /// assert_eq!((visits[0].number, visits[1].number), (1, 0));
-/// assert_eq!(visits[0].steps[0].doing, Doing::Seek);
+/// assert_eq!(visits[0].steps[0].doing, DriveActivity::Seek);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,7 +73,7 @@ pub struct Visit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// What is done meanwhile.
-    pub doing: Doing,
+    pub doing: DriveActivity,
     /// From then on.
     pub from: Ps,
     /// Until then.
@@ -96,7 +96,7 @@ impl Step {
 
 /// What a drive does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum DriveActivity {
     /// Nothing: no request is there.
     Idle,
     /// What is before the arm moves.
@@ -188,8 +188,8 @@ impl Recorder<'_> {
             first: listed.request.lbn,
             sectors: listed.request.sectors,
         };
-        steps.push(Doing::Idle, began - self.now, self.arm);
-        steps.push(Doing::Overhead, self.overhead, self.arm);
+        steps.push(DriveActivity::Idle, began - self.now, self.arm);
+        steps.push(DriveActivity::Overhead, self.overhead, self.arm);
         let Request { lbn, sectors, write } = listed.request;
         let moves = self.start + steps.now;
         for (number, leg) in self.drive.legs(self.arm, moves, lbn, sectors, write).enumerate() {
@@ -217,18 +217,18 @@ struct Steps {
 }
 
 impl Steps {
-    fn leg(&mut self, leg: &Leg, is_first: bool) {
+    fn leg(&mut self, leg: &TrackPart, is_first: bool) {
         (self.first, self.sectors) = (leg.first, leg.sectors);
         let (moving, waiting) = match is_first {
-            true => (Doing::Seek, Doing::Rotation),
-            false => (Doing::NextTrack, Doing::NextSector),
+            true => (DriveActivity::Seek, DriveActivity::Rotation),
+            false => (DriveActivity::NextTrack, DriveActivity::NextSector),
         };
         self.push(moving, leg.seek, leg.arm);
         self.push(waiting, leg.rotation, leg.arm);
-        self.push(Doing::Transfer, leg.passing, leg.arm);
+        self.push(DriveActivity::Transfer, leg.passing, leg.arm);
     }
 
-    fn push(&mut self, doing: Doing, takes: Ps, arm: Arm) {
+    fn push(&mut self, doing: DriveActivity, takes: Ps, arm: Arm) {
         if takes > Ps::ZERO {
             self.all.push(Step {
                 doing,

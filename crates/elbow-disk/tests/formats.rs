@@ -1,6 +1,6 @@
 //! Each format of traces, read.
 
-use elbow_disk::trace::{Arrival, Format, Lost, Record, RecordKind, Trace};
+use elbow_disk::trace::{Arrival, Format, Omissions, Record, RecordKind, Trace};
 use elbow_disk::{Controller, Drive, Lbn, Ps, Report, Request, replay};
 
 fn read(format: Format, text: &str) -> Vec<Record> {
@@ -136,9 +136,9 @@ fn msr_cambridge() {
     assert_eq!(short(&read(Format::Msr, &named)), expected);
     assert_eq!(
         report(Format::Msr, MSR).lost,
-        Lost {
+        Omissions {
             late: 1,
-            ..Lost::default()
+            ..Omissions::default()
         }
     );
 }
@@ -155,9 +155,9 @@ fn spc() {
     assert_eq!(short(&read(Format::Spc, SPC)), expected);
     assert_eq!(
         report(Format::Spc, SPC).lost,
-        Lost {
+        Omissions {
             others: 1,
-            ..Lost::default()
+            ..Omissions::default()
         }
     );
 }
@@ -181,7 +181,7 @@ fn what_a_replay_leaves_out_is_told() {
          8,0 1 9 0.2 700 Q R 8 + 8 [x]\n"
     );
     let lost = report(Format::Blktrace, &blkparse).lost;
-    let expected = Lost {
+    let expected = Omissions {
         discards: 2,
         others: 1,
         late: 1,

@@ -6,7 +6,7 @@ mod support;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use elbow_disk::sched::{Ask, Lead, Pick, Queue, RegionId, Targets};
+use elbow_disk::sched::{CommandLead, Pick, Queue, QueueRequest, RegionId, Targets};
 use elbow_disk::{Arm, Drive, Lbn, Ps};
 use elbow_ranges::RangeSet;
 use elbow_testkit::cases::for_each_seed;
@@ -108,38 +108,38 @@ fn a_region_holds_the_aligned_free_places_and_no_others() {
 }
 
 /// Queues with the same requests and one scheduler each.
-struct Bed {
+struct Testbed {
     drive: Arc<Drive>,
     queues: Vec<Queue>,
     regions: Vec<RegionId>,
     pushed: u64,
 }
 
-impl Bed {
-    fn new(random: &mut StdRng, schedulers: &[&str]) -> Bed {
+impl Testbed {
+    fn new(random: &mut StdRng, schedulers: &[&str]) -> Testbed {
         let drive = Arc::new(random_drive(random));
         let new = |name: &&str| Queue::new(Arc::clone(&drive), name.parse().expect("a scheduler"));
-        let mut bed = Bed {
+        let mut testbed = Testbed {
             queues: schedulers.iter().map(new).collect(),
             drive,
             regions: Vec::new(),
             pushed: 0,
         };
         for _ in 0..random.random_range(1..4) {
-            let free = random_ranges(random, &bed.drive);
+            let free = random_ranges(random, &testbed.drive);
             let (sectors, align) = (random.random_range(1..12), random.random_range(1..10));
-            if let Ok(targets) = Targets::new(&bed.drive, &free, sectors, align) {
+            if let Ok(targets) = Targets::new(&testbed.drive, &free, sectors, align) {
                 // Queues that were treated alike give the same id.
-                let ids: Vec<_> = bed
+                let ids: Vec<_> = testbed
                     .queues
                     .iter_mut()
                     .map(|queue| queue.add_region(targets.clone()))
                     .collect();
                 assert!(ids.iter().all(|id| *id == ids[0]));
-                bed.regions.push(ids[0]);
+                testbed.regions.push(ids[0]);
             }
         }
-        bed
+        testbed
     }
 
     fn push(&mut self, random: &mut StdRng) {
@@ -147,9 +147,9 @@ impl Bed {
         let lbn = Lbn(random.random_range(0..self.drive.sectors() - u64::from(sectors)));
         let ask = match self.regions.as_slice() {
             regions if !regions.is_empty() && random.random_bool(0.7) => {
-                Ask::Anywhere(regions[random.random_range(0..regions.len())])
+                QueueRequest::Anywhere(regions[random.random_range(0..regions.len())])
             }
-            _ => Ask::At {
+            _ => QueueRequest::At {
                 lbn,
                 sectors,
                 write: random.random_bool(0.5),
@@ -160,7 +160,7 @@ impl Bed {
     }
 
     /// What each would pick.
-    fn pick(&mut self, arm: Arm, now: Ps, read: Lead, write: Lead) -> Vec<Option<Pick>> {
+    fn pick(&mut self, arm: Arm, now: Ps, read: CommandLead, write: CommandLead) -> Vec<Option<Pick>> {
         self.queues
             .iter_mut()
             .map(|queue| queue.pick_with(arm, now, read, write))
@@ -178,40 +178,40 @@ impl Bed {
     }
 }
 
-fn random_lead(random: &mut StdRng) -> Lead {
+fn random_lead(random: &mut StdRng) -> CommandLead {
     let mut ms = || Ps::from_ms(random.random_range(0.0..6.0));
-    Lead { arm: ms(), data: ms() }
+    CommandLead { arm: ms(), data: ms() }
 }
 
 #[test]
 fn it_picks_what_full_expansion_picks() {
     for_each_seed(CASES, |random| {
-        let mut bed = Bed::new(random, &["ecs", "hrs", "hrs:whole"]);
+        let mut testbed = Testbed::new(random, &["ecs", "hrs", "hrs:whole"]);
         let (mut arm, mut now) = (Arm::default(), Ps(random.random_range(0..1 << 40)));
-        (0..random.random_range(1..20)).for_each(|_| bed.push(random));
+        (0..random.random_range(1..20)).for_each(|_| testbed.push(random));
         for _ in 0..PICKS {
             let has_leads = random.random_bool(0.5);
             let mut lead = || {
                 if has_leads {
                     random_lead(random)
                 } else {
-                    Lead::default()
+                    CommandLead::default()
                 }
             };
             let (read, write) = (lead(), lead());
-            let picks = bed.pick(arm, now, read, write);
+            let picks = testbed.pick(arm, now, read, write);
             assert_eq!(
                 picks[0], picks[1],
                 "hrs against ecs at {arm:?}, {now:?}, leads {read:?} {write:?}"
             );
             assert_eq!(picks[0], picks[2], "hrs:whole against ecs");
             let Some(pick) = picks[0] else { break };
-            bed.take(&pick);
-            let service = bed.drive.service(arm, now, pick.lbn, pick.sectors, pick.write);
+            testbed.take(&pick);
+            let service = testbed.drive.service(arm, now, pick.lbn, pick.sectors, pick.write);
             (arm, now) = (service.end, now + service.total());
-            bed.push(random);
+            testbed.push(random);
         }
-        let [ecs, hrs, whole] = [0, 1, 2].map(|queue: usize| bed.queues[queue].estimations());
+        let [ecs, hrs, whole] = [0, 1, 2].map(|queue: usize| testbed.queues[queue].estimations());
         assert!(hrs <= whole && whole <= ecs, "{hrs} {whole} {ecs}");
     });
 }
@@ -220,13 +220,13 @@ fn it_picks_what_full_expansion_picks() {
 fn without_leads_the_estimate_is_what_the_drive_then_takes() {
     for_each_seed(CASES, |random| {
         for scheduler in ["fcfs", "sstf", "sptf", "ecs", "ecs:5", "hrs"] {
-            let mut bed = Bed::new(random, &[scheduler]);
-            (0..5).for_each(|_| bed.push(random));
+            let mut testbed = Testbed::new(random, &[scheduler]);
+            (0..5).for_each(|_| testbed.push(random));
             let (arm, now) = (Arm::default(), Ps(random.random_range(0..1 << 40)));
-            let Some(pick) = bed.queues[0].pick(arm, now) else {
+            let Some(pick) = testbed.queues[0].pick(arm, now) else {
                 continue;
             };
-            let service = bed.drive.service(arm, now, pick.lbn, pick.sectors, pick.write);
+            let service = testbed.drive.service(arm, now, pick.lbn, pick.sectors, pick.write);
             assert_eq!(
                 (pick.reach.seek, pick.reach.rotation),
                 (service.seek, service.rotation),
@@ -242,7 +242,7 @@ fn requests_for_one_region_are_served_in_order_and_share_a_walk() {
     let mut queue = Queue::new(Arc::clone(&drive), "hrs".parse().expect("a scheduler"));
     let group = RangeSet::from_unsorted([(0, 32_768)]).expect("few");
     let region = queue.add_region(Targets::new(&drive, &group, 8, 8).expect("there is room"));
-    (0..50).for_each(|id| queue.push(id, Ask::Anywhere(region)));
+    (0..50).for_each(|id| queue.push(id, QueueRequest::Anywhere(region)));
     let (mut arm, mut now) = (drive.locate(Lbn(0)).arm, Ps::ZERO);
     for id in 0..50 {
         let pick = queue.pick(arm, now).expect("somebody waits");
@@ -264,7 +264,7 @@ fn who_waits_for_a_full_region_waits_until_it_has_room() {
         let two = RangeSet::from_unsorted([(80, 16)]).expect("few");
         let region = queue.add_region(Targets::new(&drive, &two, 8, 8).expect("there is room"));
         queue.region_mut(region).take(80, 96);
-        queue.push(7, Ask::Anywhere(region));
+        queue.push(7, QueueRequest::Anywhere(region));
         assert_eq!(queue.pick(Arm::default(), Ps::ZERO), None, "{scheduler}");
         assert_eq!((queue.len(), queue.decisions()), (1, 0));
         queue.region_mut(region).give(90, 96); // no aligned place yet: 88 and 89 are in use

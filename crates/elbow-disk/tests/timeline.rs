@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use elbow_disk::timeline::{Doing, Listed, Plan, Visit};
+use elbow_disk::timeline::{DriveActivity, Listed, Plan, Visit};
 use elbow_disk::trace::{Format, Trace};
 use elbow_disk::workload::Overheads;
 use elbow_disk::{Arm, Drive, Lbn, Ps, QueuedReplay, Request};
@@ -38,13 +38,13 @@ fn assert_is_whole(plan: &Plan, visits: &[Visit]) {
                 "{step:?} goes on from the one before"
             );
             assert!(step.to > step.from, "{step:?} takes time");
-            assert!(step.arm[0] == step.arm[1] || matches!(step.doing, Doing::Seek | Doing::NextTrack));
+            assert!(step.arm[0] == step.arm[1] || matches!(step.doing, DriveActivity::Seek | DriveActivity::NextTrack));
             let part = match step.doing {
-                Doing::Idle => None,
-                Doing::Overhead => Some(0),
-                Doing::Seek => Some(1),
-                Doing::Rotation => Some(2),
-                Doing::Transfer | Doing::NextTrack | Doing::NextSector => Some(3),
+                DriveActivity::Idle => None,
+                DriveActivity::Overhead => Some(0),
+                DriveActivity::Seek => Some(1),
+                DriveActivity::Rotation => Some(2),
+                DriveActivity::Transfer | DriveActivity::NextTrack | DriveActivity::NextSector => Some(3),
             };
             if let Some(part) = part {
                 of[part] += step.takes();

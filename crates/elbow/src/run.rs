@@ -5,7 +5,7 @@
 //!        wait for its end (signals go on to it) ── sync, freeze ── commit in order, or roll back ── report
 //! ```
 //!
-//! Whoever has asked for the end is not kept waiting by a storage that does not answer ([`crate::silence`]).
+//! Whoever has asked for the end is not kept waiting by a storage that does not answer ([`crate::stall`]).
 //!
 //! With several directories the jobs commit one after the other. When one of them cannot, those after it are
 //! rolled back; those before it are committed already, and the report says which is which.

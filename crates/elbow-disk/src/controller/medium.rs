@@ -8,7 +8,7 @@ use super::head::{count_by, passed_before};
 
 /// A write's data on the bus.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arriving {
+pub(super) struct BusTransfer {
     pub(super) from: Ps,
     pub(super) sector: Ps,
     /// Sectors that have to be there before any is written.
@@ -16,7 +16,7 @@ pub(super) struct Arriving {
     pub(super) sectors: u64,
 }
 
-impl Arriving {
+impl BusTransfer {
     /// When the sector `index` may be written.
     fn ready(&self, index: u64) -> Ps {
         self.from + Ps(self.sector.0 * (index + 1).max(self.start))
@@ -29,18 +29,18 @@ impl Arriving {
 
 /// A write whose time on the medium is settled.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct OnMedium {
+pub(super) struct MediumWrite {
     /// When the arm is on the first sector's track.
     pub(super) arrived: Ps,
     pub(super) lbn: u64,
-    pub(super) data: Arriving,
+    pub(super) data: BusTransfer,
     /// Sectors are written from where the head lands, not from the first on.
     pub(super) immediate: bool,
 }
 
 /// Sectors that pass the head one after the other.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Passing {
+pub(super) struct SectorPass {
     first: u64,
     sectors: u64,
     start: Ps,
@@ -62,7 +62,7 @@ pub(super) struct Written {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dirty {
     pub(super) lbn: u64,
-    pub(super) data: Arriving,
+    pub(super) data: BusTransfer,
     /// From then on the arm may move for it.
     pub(super) ready: Ps,
     /// It shares the segment of the one before it.
@@ -70,7 +70,7 @@ pub(super) struct Dirty {
     /// The cache's segment that keeps it for reads.
     pub(super) segment: Option<usize>,
     /// Its way onto the medium and the end of it, once that has begun.
-    pub(super) written: Option<(OnMedium, Ps)>,
+    pub(super) written: Option<(MediumWrite, Ps)>,
 }
 
 impl Dirty {
@@ -83,13 +83,13 @@ impl Dirty {
     }
 }
 
-impl OnMedium {
+impl MediumWrite {
     /// A write whose data is no question.
-    pub(super) fn with_all_data(arrived: Ps, lbn: u64, sectors: u32) -> OnMedium {
-        OnMedium {
+    pub(super) fn with_all_data(arrived: Ps, lbn: u64, sectors: u32) -> MediumWrite {
+        MediumWrite {
             arrived,
             lbn,
-            data: Arriving {
+            data: BusTransfer {
                 from: Ps::ZERO,
                 sector: Ps::ZERO,
                 start: 0,
@@ -100,7 +100,7 @@ impl OnMedium {
     }
 
     /// Writes it, telling `each` what passes the head when.
-    pub(super) fn write(&self, drive: &Drive, mut each: impl FnMut(Passing)) -> Written {
+    pub(super) fn write(&self, drive: &Drive, mut each: impl FnMut(SectorPass)) -> Written {
         let (lbn, data) = (self.lbn, &self.data);
         let mut track = drive.track(Lbn(lbn));
         let mut arm = track.arm;
@@ -137,8 +137,8 @@ impl OnMedium {
         }
     }
 
-    fn passing(&self, these: Range<u64>, start: Ps) -> Passing {
-        Passing {
+    fn passing(&self, these: Range<u64>, start: Ps) -> SectorPass {
+        SectorPass {
             first: self.lbn + these.start,
             sectors: these.end - these.start,
             start,
@@ -156,7 +156,7 @@ impl OnMedium {
     }
 
     /// Whole turns lost while the sectors `these` of a write pass: those whose data is not there come round again.
-    fn wait_for_data(&self, drive: &Drive, start: Ps, these: Range<u64>, each: &mut impl FnMut(Passing)) -> Ps {
+    fn wait_for_data(&self, drive: &Drive, start: Ps, these: Range<u64>, each: &mut impl FnMut(SectorPass)) -> Ps {
         let mut lost = Ps::ZERO;
         // All of it is in the buffer: no sector can be late.
         if start >= self.data.end() {

@@ -36,7 +36,7 @@ use elbow_ranges::RangeSet;
 use crate::drive::{Arm, Drive, Lbn, Ps, WriteCache};
 
 use head::Ahead;
-use medium::{Dirty, OnMedium};
+use medium::{Dirty, MediumWrite};
 use segments::Segments;
 
 /// What is asked of a drive.
@@ -106,7 +106,7 @@ pub struct Controller<'d> {
     /// the next one comes.
     dirty: VecDeque<Dirty>,
     /// The last write that was not.
-    last_write: Option<OnMedium>,
+    last_write: Option<MediumWrite>,
     /// Until then the arm writes back.
     busy: Ps,
     /// The end of the last request.
@@ -214,7 +214,7 @@ impl<'d> Controller<'d> {
         let service = self.drive.service(self.arm, now, lbn, sectors, write);
         self.arm = service.end;
         if write {
-            self.last_write = Some(OnMedium::with_all_data(now + service.seek, lbn.0, sectors));
+            self.last_write = Some(MediumWrite::with_all_data(now + service.seek, lbn.0, sectors));
         }
         let parts = [service.seek, service.rotation, service.transfer];
         served(now, now + service.total(), parts, false)

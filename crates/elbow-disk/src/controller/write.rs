@@ -2,7 +2,7 @@
 
 use crate::drive::{Lbn, Ps, ScatteredWrite};
 
-use super::medium::{Arriving, OnMedium};
+use super::medium::{BusTransfer, MediumWrite};
 use super::{Controller, Last, Served, served};
 
 /// When the parts of a write's command are over.
@@ -60,10 +60,10 @@ impl Controller<'_> {
     }
 
     /// The data of a write, on the bus from a time on.
-    pub(super) fn arriving(&self, from: Ps, sectors: u32) -> Arriving {
+    pub(super) fn arriving(&self, from: Ps, sectors: u32) -> BusTransfer {
         let electronics = &self.drive.electronics;
         let start = electronics.cache.as_ref().map_or(0, |cache| cache.write_start(sectors));
-        Arriving {
+        BusTransfer {
             from,
             sector: electronics.bus.write_sector_ms.0,
             start: u64::from(start),
@@ -71,8 +71,8 @@ impl Controller<'_> {
         }
     }
 
-    pub(super) fn on_medium(&self, arrived: Ps, lbn: u64, data: Arriving) -> OnMedium {
-        OnMedium {
+    pub(super) fn on_medium(&self, arrived: Ps, lbn: u64, data: BusTransfer) -> MediumWrite {
+        MediumWrite {
             arrived,
             lbn,
             data,

@@ -24,7 +24,7 @@ use super::medium::Dirty;
 use super::{Controller, Last, Served, served};
 
 /// How a write is taken.
-struct Taken {
+struct WriteAdmission {
     is_appended: bool,
     /// It has to wait until then.
     room: Option<Ps>,
@@ -65,16 +65,16 @@ impl Controller<'_> {
     }
 
     /// Where a write goes: behind the last one, into a segment, or into the first that gets clean.
-    fn take(&mut self, cache: &WriteCache, now: Ps, lbn: u64, sectors: u32) -> Taken {
+    fn take(&mut self, cache: &WriteCache, now: Ps, lbn: u64, sectors: u32) -> WriteAdmission {
         if cache.append && self.can_append(now, lbn, sectors) {
-            return Taken {
+            return WriteAdmission {
                 is_appended: true,
                 room: None,
             };
         }
         let busy = (self.busy > now && !cache.take_while_busy).then_some(self.busy);
         let room = self.room(cache, now).max(busy);
-        Taken {
+        WriteAdmission {
             is_appended: false,
             room,
         }

@@ -9,7 +9,7 @@ use super::Setup;
 use super::regions::{PlaceNeed, Regions, without};
 use crate::controller::Served;
 use crate::drive::{Arm, Drive, Lbn, Ps};
-use crate::sched::{Ask, NoPlace, Pick, Queue};
+use crate::sched::{NoPlace, Pick, Queue, QueueRequest};
 use crate::workload::{DriveSide, Moment};
 
 /// What is asked of a [`QueuedDrive`]: in sectors for fixed places, in units for ranges.
@@ -72,7 +72,7 @@ pub struct QueuedDrive<'d> {
     depth: usize,
     moment: Moment,
     /// Not known to the drive yet, in the order of the host.
-    outside: VecDeque<(u64, Ask, Ps)>,
+    outside: VecDeque<(u64, QueueRequest, Ps)>,
     running: Option<FinishedRequest>,
     /// The place of a range write under way, in units.
     taken: Option<(u64, u64)>,
@@ -133,10 +133,10 @@ impl<'d> QueuedDrive<'d> {
             self.start(); // with those who came before now
         }
         let ask = match *asked {
-            QueuedRequest::At { lbn, sectors, write } => Ask::At { lbn, sectors, write },
+            QueuedRequest::At { lbn, sectors, write } => QueueRequest::At { lbn, sectors, write },
             QueuedRequest::Within { free, need } => {
                 let free = without(free, self.taken);
-                Ask::Anywhere(self.regions.join(&mut self.queue, self.drive, free, need)?)
+                QueueRequest::Anywhere(self.regions.join(&mut self.queue, self.drive, free, need)?)
             }
         };
         if self.running.is_none() {
@@ -230,8 +230,8 @@ impl<'d> QueuedDrive<'d> {
             self.start();
         }
         match self.withdraw_outside(id).or_else(|| self.withdraw_inside(id)) {
-            Some(Ask::Anywhere(region)) => self.regions.leave(region),
-            Some(Ask::At { .. }) => {}
+            Some(QueueRequest::Anywhere(region)) => self.regions.leave(region),
+            Some(QueueRequest::At { .. }) => {}
             None => return false,
         }
         self.through.remove(&id);
@@ -239,12 +239,12 @@ impl<'d> QueuedDrive<'d> {
         true
     }
 
-    fn withdraw_outside(&mut self, id: u64) -> Option<Ask> {
+    fn withdraw_outside(&mut self, id: u64) -> Option<QueueRequest> {
         let index = self.outside.iter().position(|&(other, ..)| other == id)?;
         self.outside.remove(index).map(|(_, ask, _)| ask)
     }
 
-    fn withdraw_inside(&mut self, id: u64) -> Option<Ask> {
+    fn withdraw_inside(&mut self, id: u64) -> Option<QueueRequest> {
         let ask = self.queue.withdraw(id)?;
         if let Some(length) = self.length(&ask) {
             self.forget_length(length);
@@ -308,10 +308,10 @@ impl<'d> QueuedDrive<'d> {
     }
 
     /// Of a write.
-    fn length(&self, ask: &Ask) -> Option<u32> {
+    fn length(&self, ask: &QueueRequest) -> Option<u32> {
         match *ask {
-            Ask::At { sectors, write, .. } => write.then_some(sectors),
-            Ask::Anywhere(region) => Some(self.queue.region(region).sectors()),
+            QueueRequest::At { sectors, write, .. } => write.then_some(sectors),
+            QueueRequest::Anywhere(region) => Some(self.queue.region(region).sectors()),
         }
     }
 

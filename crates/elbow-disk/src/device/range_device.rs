@@ -76,13 +76,13 @@ pub struct ModelledDevice<'d> {
 enum Work {
     Read(Range<u64>),
     Write(Range<u64>, Vec<u8>),
-    Within(Within),
+    RangeWrite(RangeWrite),
     /// A barrier or flush, with the places that are forgotten then.
     Separator(RangeSet),
 }
 
 #[derive(Debug)]
-struct Within {
+struct RangeWrite {
     targets: RangeSet,
     alignment: u64,
     data: Vec<u8>,
@@ -107,7 +107,7 @@ impl Work {
     fn place(&self) -> Option<&Range<u64>> {
         match self {
             Work::Read(place) | Work::Write(place, _) => Some(place),
-            Work::Within(_) | Work::Separator(_) => None,
+            Work::RangeWrite(_) | Work::Separator(_) => None,
         }
     }
 }
@@ -170,7 +170,7 @@ impl<'d> ModelledDevice<'d> {
                 targets,
                 alignment,
                 data,
-            } => Work::Within(Within {
+            } => Work::RangeWrite(RangeWrite {
                 targets: targets.clone(),
                 alignment,
                 data: data.to_vec(),
@@ -207,7 +207,7 @@ impl<'d> ModelledDevice<'d> {
             }
             Work::Read(place) => self.drive.submit(at, ticket.0, &fixed(place, false)),
             Work::Write(place, _) => self.drive.submit(at, ticket.0, &fixed(place, true)),
-            Work::Within(within) => {
+            Work::RangeWrite(within) => {
                 let free = match self.free(within) {
                     Ok(free) => &Arc::new(free),
                     Err(error) => return self.end(at, ticket, Err(error)),
@@ -220,7 +220,7 @@ impl<'d> ModelledDevice<'d> {
             }
         };
         match (given, &work) {
-            (Err(_), Work::Within(within)) => {
+            (Err(_), Work::RangeWrite(within)) => {
                 // The drive has begun with another meanwhile.
                 let error = self.free(within).expect_err("the drive has looked");
                 self.end(at, ticket, Err(error));
@@ -230,7 +230,7 @@ impl<'d> ModelledDevice<'d> {
     }
 
     /// What is left of the targets of a range write.
-    fn free(&self, within: &Within) -> Result<RangeSet, RangeError> {
+    fn free(&self, within: &RangeWrite) -> Result<RangeSet, RangeError> {
         let sectors = within.data.len() as u64 / SECTOR_BYTES;
         let mut taken = self.given.all().clone();
         if let Some((start, end)) = self.drive.taken() {
@@ -295,7 +295,7 @@ impl<'d> ModelledDevice<'d> {
     fn turn_away(&mut self) -> bool {
         let (at, away) = (self.drive.free_at(), self.drive.turned_away());
         for &id in &away {
-            let Some(Work::Within(within)) = self.admitted.remove(&id) else {
+            let Some(Work::RangeWrite(within)) = self.admitted.remove(&id) else {
                 unreachable!("a range write that the drive has")
             };
             let error = self.free(&within).expect_err("the drive has looked");
@@ -332,7 +332,7 @@ impl<'d> ModelledDevice<'d> {
                 self.put(&place, &data);
                 Done::Written(place)
             }
-            Work::Within(within) => {
+            Work::RangeWrite(within) => {
                 self.put(&place, &within.data);
                 self.given.give(&place);
                 self.not_told.insert(ticket, place.clone());

@@ -208,7 +208,7 @@ impl<'de> Deserialize<'de> for SignedMs {
 }
 
 /// What is wrong, and at which bytes.
-type Wrong = (Range<usize>, String);
+type SpannedError = (Range<usize>, String);
 
 fn located(file: &str, text: &str, span: Range<usize>, reason: String) -> DriveError {
     let before = text.as_bytes().iter().take(span.start);
@@ -270,7 +270,7 @@ fn holds(value: &Spanned<DeValue<'_>>, at: usize) -> bool {
         }
 }
 
-fn build(file: &File) -> Result<Drive, Wrong> {
+fn build(file: &File) -> Result<Drive, SpannedError> {
     let heads = *file.heads.get_ref();
     if heads == 0 || heads > 255 {
         return Err((file.heads.span(), format!("{heads} heads; a drive has 1 to 255")));
@@ -311,7 +311,7 @@ fn build(file: &File) -> Result<Drive, Wrong> {
     })
 }
 
-fn curve(part: &SeekPart, whole: Range<usize>) -> Result<Curve, Wrong> {
+fn curve(part: &SeekPart, whole: Range<usize>) -> Result<Curve, SpannedError> {
     match (&part.points_ms, part.linear_ms) {
         (Some(points), None) => points_curve(points),
         (None, Some(linear)) => Ok(Curve::Equation {
@@ -328,7 +328,7 @@ fn curve(part: &SeekPart, whole: Range<usize>) -> Result<Curve, Wrong> {
     }
 }
 
-fn points_curve(points: &Spanned<Vec<(u32, Ms)>>) -> Result<Curve, Wrong> {
+fn points_curve(points: &Spanned<Vec<(u32, Ms)>>) -> Result<Curve, SpannedError> {
     let list: Vec<(u32, f64)> = points
         .get_ref()
         .iter()
@@ -345,7 +345,7 @@ fn points_curve(points: &Spanned<Vec<(u32, Ms)>>) -> Result<Curve, Wrong> {
     Ok(Curve::Points(list))
 }
 
-fn electronics(file: &File) -> Result<Electronics, Wrong> {
+fn electronics(file: &File) -> Result<Electronics, SpannedError> {
     if let Some(cache) = &file.cache {
         let (shape, wrong) = (cache.get_ref(), |reason: String| Err((cache.span(), reason)));
         if shape.segments <= shape.write_segments || shape.segments > SEGMENTS_MAX {
@@ -385,7 +385,7 @@ fn electronics(file: &File) -> Result<Electronics, Wrong> {
     })
 }
 
-fn zones(file: &File, heads: u32) -> Result<Vec<Zone>, Wrong> {
+fn zones(file: &File, heads: u32) -> Result<Vec<Zone>, SpannedError> {
     let mut zones: Vec<Zone> = Vec::new();
     for part in file.zone.get_ref() {
         let mut zone = zone(part.get_ref(), heads, zones.last())?;
@@ -419,7 +419,7 @@ fn zones(file: &File, heads: u32) -> Result<Vec<Zone>, Wrong> {
     Ok(zones)
 }
 
-fn zone(part: &ZonePart, heads: u32, before: Option<&Zone>) -> Result<Zone, Wrong> {
+fn zone(part: &ZonePart, heads: u32, before: Option<&Zone>) -> Result<Zone, SpannedError> {
     let [first, last] = *part.cylinders.get_ref();
     let wrong = |reason: String| Err((part.cylinders.span(), reason));
     let next = before
@@ -444,7 +444,7 @@ fn zone(part: &ZonePart, heads: u32, before: Option<&Zone>) -> Result<Zone, Wron
     tracks(part, heads, [first, last])
 }
 
-fn tracks(part: &ZonePart, heads: u32, [first_cylinder, last_cylinder]: [u32; 2]) -> Result<Zone, Wrong> {
+fn tracks(part: &ZonePart, heads: u32, [first_cylinder, last_cylinder]: [u32; 2]) -> Result<Zone, SpannedError> {
     let sectors_per_track = *part.sectors_per_track.get_ref();
     if sectors_per_track == 0 || sectors_per_track > SECTORS_MAX {
         let reason = format!("{sectors_per_track} sectors on a track; expected 1 to {SECTORS_MAX}");
@@ -492,7 +492,7 @@ fn sparing(part: &ZonePart) -> Option<Sparing> {
     })
 }
 
-fn spared(part: &ZonePart, zone: &Zone, sparing: &Sparing, tracks: u64) -> Result<(), Wrong> {
+fn spared(part: &ZonePart, zone: &Zone, sparing: &Sparing, tracks: u64) -> Result<(), SpannedError> {
     let wrong = |reason: String| Err((part.cylinders.span(), reason));
     if zone.front_tracks > 0 || zone.spare_tracks > 0 {
         return wrong("the zone spares tracks and sectors; it has to be one of them".to_owned());
@@ -522,7 +522,7 @@ fn spared(part: &ZonePart, zone: &Zone, sparing: &Sparing, tracks: u64) -> Resul
     Ok(())
 }
 
-fn slips(part: &ZonePart, zone: &Zone, total: u64) -> Result<(), Wrong> {
+fn slips(part: &ZonePart, zone: &Zone, total: u64) -> Result<(), SpannedError> {
     let slipped = &zone.slipped;
     let wrong = |reason: String| Err((part.slipped.span(), reason));
     if let Some(pair) = slipped.windows(2).find(|pair| pair[0] >= pair[1]) {

@@ -3,7 +3,7 @@
 //! The platter turns for ever at one speed: at time `t` the angle under the heads is `t mod rotation`. A head that arrives
 //! exactly when a sector starts catches it.
 
-use super::{Arm, Drive, Lbn, Leg, Ps, Reach, Service};
+use super::{Arm, Drive, Lbn, PositioningTime, Ps, Service, TrackPart};
 
 impl Drive {
     /// How long the arm takes from track to track: the longer of the seek and, where the head changes, its switch; a write then
@@ -46,10 +46,10 @@ impl Drive {
     /// ```
     #[inline]
     #[must_use]
-    pub fn reach(&self, from: Arm, now: Ps, lbn: Lbn, write: bool) -> Reach {
+    pub fn reach(&self, from: Arm, now: Ps, lbn: Lbn, write: bool) -> PositioningTime {
         let (place, angle) = self.geometry.find(lbn);
         let seek = self.arm_time(from, place.arm, write);
-        Reach {
+        PositioningTime {
             seek,
             rotation: self.wait(now + seek, angle),
         }
@@ -110,16 +110,16 @@ impl Drive {
     /// # Panics
     /// As [`service`](Self::service), as far as it is asked.
     #[inline]
-    pub fn legs(&self, from: Arm, now: Ps, lbn: Lbn, sectors: u32, write: bool) -> impl Iterator<Item = Leg> {
+    pub fn legs(&self, from: Arm, now: Ps, lbn: Lbn, sectors: u32, write: bool) -> impl Iterator<Item = TrackPart> {
         let (mut arm, mut time, mut first, mut left) = (from, now, lbn, sectors);
         std::iter::from_fn(move || {
             if left == 0 {
                 return None;
             }
             let track = self.geometry.track(first);
-            let Reach { seek, rotation } = self.reach(arm, time, first, write);
+            let PositioningTime { seek, rotation } = self.reach(arm, time, first, write);
             let sectors = left.min((track.first.0 + u64::from(track.sectors) - first.0) as u32);
-            let leg = Leg {
+            let leg = TrackPart {
                 seek,
                 rotation,
                 passing: self.geometry.passing(first, sectors),

@@ -22,7 +22,7 @@ mod units;
 
 pub use error::DriveError;
 pub use summary::{SECTOR_BYTES, Summary, ZoneSummary};
-pub use units::{Arm, Lbn, Leg, Ps, Reach, SectorAddress, Service, Track};
+pub use units::{Arm, Lbn, PositioningTime, Ps, SectorAddress, Service, Track, TrackPart};
 
 pub(crate) use electronics::{CacheShape, Electronics, ReadAheadUntil, ScatteredWrite, WriteCache};
 pub(crate) use turn::Turn;

@@ -168,14 +168,14 @@ pub struct Track {
 
 /// How long it takes until the head reaches the start of a sector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
+pub struct PositioningTime {
     /// To move the arm, connect the head and settle.
     pub seek: Ps,
     /// To wait then for the sector, less than one turn.
     pub rotation: Ps,
 }
 
-impl Reach {
+impl PositioningTime {
     /// Both together: the positioning time by which a scheduler compares.
     #[must_use]
     pub fn total(self) -> Ps {
@@ -206,7 +206,7 @@ impl Service {
 
 /// The part of a request that lies on one track without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Leg {
+pub struct TrackPart {
     /// To come to the track.
     pub seek: Ps,
     /// To wait there for the first sector.
@@ -221,7 +221,7 @@ pub struct Leg {
     pub arm: Arm,
 }
 
-impl Leg {
+impl TrackPart {
     /// From start to end.
     #[must_use]
     pub fn total(self) -> Ps {

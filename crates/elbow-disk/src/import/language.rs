@@ -76,7 +76,7 @@ type Input<'t> = winnow::stream::Stateful<LocatingSlice<&'t str>, Depth>;
 struct Depth(u32);
 
 /// What was read, with its place as a byte.
-type At<T> = (usize, T);
+type Spanned<T> = (usize, T);
 
 /// The items of a text.
 pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Located<Item>>, DriveError> {
@@ -112,18 +112,18 @@ enum RawItem {
 struct RawBlock {
     kind: String,
     name: Option<String>,
-    entries: Vec<(String, At<RawValue>)>,
+    entries: Vec<(String, Spanned<RawValue>)>,
 }
 
 enum RawValue {
     Number(f64),
     Word(String),
-    List(Vec<At<RawValue>>),
+    List(Vec<Spanned<RawValue>>),
     Block(RawBlock),
     Source(String),
 }
 
-fn items(input: &mut Input<'_>) -> ModalResult<Vec<At<RawItem>>> {
+fn items(input: &mut Input<'_>) -> ModalResult<Vec<Spanned<RawItem>>> {
     preceded(
         space,
         terminated(
@@ -157,7 +157,7 @@ fn mark<'t>(c: char, what: &'static str) -> impl ModalParser<Input<'t>, (), winn
     terminated(one_of(c), space).void().context(expected(what))
 }
 
-fn item(input: &mut Input<'_>) -> ModalResult<At<RawItem>> {
+fn item(input: &mut Input<'_>) -> ModalResult<Spanned<RawItem>> {
     let at = input.current_token_start();
     let first = word(input)?;
     let item = match first.as_str() {
@@ -242,14 +242,14 @@ fn block(input: &mut Input<'_>, kind: String, name: Option<String>) -> ModalResu
     Ok(RawBlock { kind, name, entries })
 }
 
-fn entry(input: &mut Input<'_>) -> ModalResult<(String, At<RawValue>)> {
+fn entry(input: &mut Input<'_>) -> ModalResult<(String, Spanned<RawValue>)> {
     let key = take_till(1.., |c| "#,=[]{}\n".contains(c)).map(|key: &str| key.trim().to_owned());
     let key = key.verify(|key: &String| !key.is_empty()).parse_next(input)?;
     preceded(space, cut_err(mark('=', "`=`"))).parse_next(input)?;
     Ok((key, cut_err(value).parse_next(input)?))
 }
 
-fn value(input: &mut Input<'_>) -> ModalResult<At<RawValue>> {
+fn value(input: &mut Input<'_>) -> ModalResult<Spanned<RawValue>> {
     let at = input.current_token_start();
     if opt(peek(one_of('['))).parse_next(input)?.is_some() {
         let values = between(input, ('[', "`[`"), value, (']', "`,` or `]`"))?;
@@ -304,7 +304,7 @@ impl Places<'_> {
         }
     }
 
-    fn locate<T>(&self, (at, value): At<T>) -> Located<T> {
+    fn locate<T>(&self, (at, value): Spanned<T>) -> Located<T> {
         Located {
             value,
             file: self.file.to_owned(),
@@ -312,7 +312,7 @@ impl Places<'_> {
         }
     }
 
-    fn item(&self, (at, item): At<RawItem>) -> Located<Item> {
+    fn item(&self, (at, item): Spanned<RawItem>) -> Located<Item> {
         let item = match item {
             RawItem::Source(name) => Item::Source(name),
             RawItem::Block(block) => Item::Block(self.block(block)),
@@ -331,7 +331,7 @@ impl Places<'_> {
         }
     }
 
-    fn value(&self, (at, value): At<RawValue>) -> Located<Value> {
+    fn value(&self, (at, value): Spanned<RawValue>) -> Located<Value> {
         let value = match value {
             RawValue::Number(number) => Value::Number(number),
             RawValue::Word(word) => Value::Word(word),

@@ -5,17 +5,17 @@
 //!
 //! Source: Ruemmler and Wilkes, *An Introduction to Disk Drive Modeling* (IEEE Computer 27:3, 1994).
 
+mod counters;
 mod queued;
 mod report;
-mod tally;
 
 use crate::controller::{Controller, Served};
 use crate::drive::{CLOCK_MAX, Ps};
 use crate::trace::{Arrival, LineError, Record, Trace, TraceError};
 
+use counters::ReplayCounters;
 pub use queued::QueuedReplay;
 pub use report::{Figures, Report};
-use tally::Tally;
 
 /// Serves a whole trace, first come first served, one request in the drive at a time.
 ///
@@ -38,7 +38,7 @@ pub fn replay(
     mut controller: Controller<'_>,
     mut each: impl FnMut(&Record, Ps, &Served),
 ) -> Result<Report, TraceError> {
-    let mut tally = Tally::default();
+    let mut counters = ReplayCounters::default();
     let mut now = Ps::ZERO;
     while let Some(record) = trace.next().transpose()? {
         let arrival = match record.arrival {
@@ -50,8 +50,8 @@ pub fn replay(
         }
         let served = controller.serve(now.max(arrival), record.request);
         each(&record, arrival, &served);
-        tally.add(&record, served.end - arrival, &served);
+        counters.add(&record, served.end - arrival, &served);
         now = served.end;
     }
-    Ok(tally.report(now, trace.lost()))
+    Ok(counters.report(now, trace.lost()))
 }

@@ -16,8 +16,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 
+use super::counters::ReplayCounters;
 use super::report::Report;
-use super::tally::Tally;
 use crate::controller::Served;
 use crate::device::{FinishedRequest, QueuedDrive, QueuedRequest, Setup};
 use crate::drive::{CLOCK_MAX, Drive, Ps};
@@ -83,11 +83,11 @@ impl QueuedReplay {
             inside: BTreeMap::new(),
             numbered: 0,
             now: Ps::ZERO,
-            tally: Tally::default(),
+            counters: ReplayCounters::default(),
             each,
         };
         while run.step()? {}
-        Ok(run.tally.report(run.now, run.trace.lost()))
+        Ok(run.counters.report(run.now, run.trace.lost()))
     }
 }
 
@@ -102,7 +102,7 @@ struct Run<'d, 'r, Each> {
     inside: BTreeMap<u64, (Record, Ps)>,
     numbered: u64,
     now: Ps,
-    tally: Tally,
+    counters: ReplayCounters,
     each: Each,
 }
 
@@ -176,7 +176,7 @@ impl<Each: FnMut(&Record, Ps, &Served)> Run<'_, '_, Each> {
         let (record, arrival) = self.inside.remove(&finished.id).expect("it had a place");
         let served = finished.parts;
         (self.each)(&record, arrival, &served);
-        self.tally.add(&record, served.end - arrival, &served);
+        self.counters.add(&record, served.end - arrival, &served);
         self.now = served.end;
         self.free.push_back(self.now);
     }

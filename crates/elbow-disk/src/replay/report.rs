@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::percentiles::Percentiles;
-use crate::trace::Lost;
+use crate::trace::Omissions;
 
 /// Response times of some requests.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -48,7 +48,7 @@ pub struct Report {
     pub simulated_s: f64,
     /// What the trace has and the replay has not.
     #[serde(flatten)]
-    pub lost: Lost,
+    pub lost: Omissions,
     /// What one has to know of these figures, in sentences.
     pub notes: Vec<String>,
 }
@@ -56,7 +56,7 @@ pub struct Report {
 impl Report {
     /// What does not go without saying.
     pub(super) fn told(&self, marks_are_alike: bool) -> Vec<String> {
-        let Lost {
+        let Omissions {
             discards,
             others,
             late,

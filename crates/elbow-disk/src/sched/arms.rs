@@ -3,7 +3,7 @@
 //! Always: `floor[d]` is the least seek time of any distance from `d` on. The seek curve is not monotone (of the HP C2247A, 7
 //! cylinders take less than 6), so that the time of `d` alone does not bound what lies further out; `floor` does.
 
-use crate::drive::{Arm, Drive, Lbn, Ps, Reach, Turn};
+use crate::drive::{Arm, Drive, Lbn, PositioningTime, Ps, Turn};
 
 #[derive(Debug)]
 pub(super) struct Arms {
@@ -18,12 +18,12 @@ pub(super) struct Arms {
 /// What a drive does between a pick and the medium: nothing where only mechanics count.
 ///
 /// ```
-/// use elbow_disk::{Ps, sched::Lead};
-/// let command = Lead { arm: Ps::from_ms(0.8), data: Ps::from_ms(2.3) };
-/// assert!(command != Lead::default());
+/// use elbow_disk::{Ps, sched::CommandLead};
+/// let command = CommandLead { arm: Ps::from_ms(0.8), data: Ps::from_ms(2.3) };
+/// assert!(command != CommandLead::default());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lead {
+pub struct CommandLead {
     /// From the pick until the arm may move.
     pub arm: Ps,
     /// From the pick until the first sector may pass the head: a write has to have its data.
@@ -32,12 +32,12 @@ pub struct Lead {
 
 /// Where a decision starts from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stand<'a> {
+pub(super) struct ArmState<'a> {
     pub(super) drive: &'a Drive,
     pub(super) arm: Arm,
     now: Ps,
     /// Of reads and of writes.
-    leads: [Lead; 2],
+    leads: [CommandLead; 2],
     /// Angle under the heads now.
     angle: u64,
 }
@@ -64,8 +64,8 @@ impl Arms {
         }
     }
 
-    pub(super) fn stand<'a>(&self, drive: &'a Drive, arm: Arm, now: Ps, leads: [Lead; 2]) -> Stand<'a> {
-        Stand {
+    pub(super) fn stand<'a>(&self, drive: &'a Drive, arm: Arm, now: Ps, leads: [CommandLead; 2]) -> ArmState<'a> {
+        ArmState {
             drive,
             arm,
             now,
@@ -76,7 +76,7 @@ impl Arms {
 
     /// The least time in which a write can be on a track `distance` cylinders away or further.
     #[inline]
-    pub(super) fn floor(&self, from: &Stand<'_>, distance: u32) -> u64 {
+    pub(super) fn floor(&self, from: &ArmState<'_>, distance: u32) -> u64 {
         let seek = if distance == 0 {
             0
         } else {
@@ -87,7 +87,7 @@ impl Arms {
 
     /// Angle under the head so long after the pick.
     #[inline]
-    pub(super) fn angle_after(&self, from: &Stand<'_>, time: u64) -> u64 {
+    pub(super) fn angle_after(&self, from: &ArmState<'_>, time: u64) -> u64 {
         self.turn.remainder(from.angle + time)
     }
 
@@ -106,7 +106,7 @@ impl Arms {
     }
 }
 
-impl Lead {
+impl CommandLead {
     /// From the pick until the first sector may pass, after a seek.
     #[inline]
     fn after(self, seek: u64) -> u64 {
@@ -114,7 +114,7 @@ impl Lead {
     }
 }
 
-impl Stand<'_> {
+impl ArmState<'_> {
     /// How long the arm takes to a track.
     #[inline]
     pub(super) fn seek(&self, arm: Arm, write: bool) -> u64 {
@@ -128,13 +128,13 @@ impl Stand<'_> {
     }
 
     /// Seek and rotation of one place by the drive's own word; a wait for data counts as rotation.
-    pub(super) fn reach(&self, lbn: Lbn, write: bool) -> Reach {
+    pub(super) fn reach(&self, lbn: Lbn, write: bool) -> PositioningTime {
         let lead = self.leads[usize::from(write)];
         let there = self.drive.locate(lbn).arm;
         let seek = self.drive.arm_time(self.arm, there, write);
         let ready = Ps(lead.after(seek.0));
         let waited = self.drive.reach(there, self.now + ready, lbn, write).rotation;
-        Reach {
+        PositioningTime {
             seek,
             rotation: ready + waited - lead.arm - seek,
         }

@@ -10,11 +10,11 @@ pub(super) struct Best {
     /// When it came, compared with others.
     pub(super) order: u64,
     pub(super) lbn: Lbn,
-    pub(super) whose: Whose,
+    pub(super) whose: Candidate,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Whose {
+pub(super) enum Candidate {
     /// The request in this slot.
     Fixed(usize),
     /// The oldest of those who wait for this region.

@@ -2,24 +2,24 @@
 //!
 //! It asks the drive itself, not the tables and bitmaps of the walk, so that the two check each other.
 
-use super::arms::Stand;
+use super::arms::ArmState;
 use super::best::Best;
 use super::targets::Targets;
 use super::tracks::Row;
-use super::walk::Outward;
+use super::walk::OutwardCylinders;
 use crate::drive::{Arm, Lbn};
 
 /// Improves `best` to the best of all places; returns the number of estimates.
-pub(super) fn all(targets: &Targets, from: &Stand<'_>, best: &mut Option<Best>, whose: Best) -> u64 {
+pub(super) fn all(targets: &Targets, from: &ArmState<'_>, best: &mut Option<Best>, whose: Best) -> u64 {
     estimate(targets.iter(), from, best, whose)
 }
 
 /// The same for at most `places` of them.
-pub(super) fn some(targets: &Targets, places: u32, from: &Stand<'_>, best: &mut Option<Best>, whose: Best) -> u64 {
+pub(super) fn some(targets: &Targets, places: u32, from: &ArmState<'_>, best: &mut Option<Best>, whose: Best) -> u64 {
     estimate(spaced(targets, places, from.arm).into_iter(), from, best, whose)
 }
 
-fn estimate(places: impl Iterator<Item = Lbn>, from: &Stand<'_>, best: &mut Option<Best>, whose: Best) -> u64 {
+fn estimate(places: impl Iterator<Item = Lbn>, from: &ArmState<'_>, best: &mut Option<Best>, whose: Best) -> u64 {
     let mut estimates = 0;
     for lbn in places {
         let cost = from.cost(lbn, true);
@@ -33,7 +33,7 @@ fn estimate(places: impl Iterator<Item = Lbn>, from: &Stand<'_>, best: &mut Opti
 /// the next nearest.
 fn spaced(targets: &Targets, wanted: u32, arm: Arm) -> Vec<Lbn> {
     let mut places = Vec::new();
-    for cylinder in Outward::new(&targets.cylinders, arm.cylinder) {
+    for cylinder in OutwardCylinders::new(&targets.cylinders, arm.cylinder) {
         let rows = &targets.rows[cylinder.first as usize..cylinder.end as usize];
         // Of a cylinder the track under the arm's own head is nearest: the others cost a head switch.
         let same_head = |row: &&Row| row.arm.head == arm.head;

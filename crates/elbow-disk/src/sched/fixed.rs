@@ -1,7 +1,7 @@
 //! Requests for one place each, in columns: a decision reads what it needs of all of them in a row.
 
-use super::arms::{Arms, Stand};
-use super::best::{Best, Whose};
+use super::arms::{ArmState, Arms};
+use super::best::{Best, Candidate};
 use super::policy::Ageing;
 use crate::drive::{Arm, Drive, Lbn, Ps};
 
@@ -17,7 +17,7 @@ pub(super) struct Fixed {
 
 /// What an estimate needs.
 #[derive(Clone, Copy, Debug)]
-struct Aim {
+struct EstimateInput {
     arm: Arm,
     angle: u64,
     write: bool,
@@ -28,7 +28,7 @@ struct Aim {
 /// The requests, in no order; both columns are as long.
 #[derive(Debug, Default)]
 pub(super) struct Column {
-    aims: Vec<Aim>,
+    aims: Vec<EstimateInput>,
     requests: Vec<Fixed>,
 }
 
@@ -40,7 +40,7 @@ impl Column {
     pub(super) fn push(&mut self, drive: &Drive, order: u64, request: Fixed) {
         let arm = drive.locate(request.lbn).arm;
         let angle = angle_of(drive, arm, request.lbn);
-        self.aims.push(Aim {
+        self.aims.push(EstimateInput {
             arm,
             angle,
             write: request.write,
@@ -75,8 +75,8 @@ impl Column {
     }
 
     /// The one with the least seek; returns its slot, time and order.
-    pub(super) fn least_seek(&self, from: &Stand<'_>) -> Option<(usize, u64, u64)> {
-        let seek = |aim: &Aim| from.seek(aim.arm, aim.write);
+    pub(super) fn least_seek(&self, from: &ArmState<'_>) -> Option<(usize, u64, u64)> {
+        let seek = |aim: &EstimateInput| from.seek(aim.arm, aim.write);
         let seeks = self
             .aims
             .iter()
@@ -93,9 +93,9 @@ impl Column {
     }
 
     /// The one with the least positioning time after its age; returns its slot, cost and order.
-    pub(super) fn least_aged(&self, arms: &Arms, from: &Stand<'_>, ageing: Ageing) -> Option<(usize, u64, u64)> {
+    pub(super) fn least_aged(&self, arms: &Arms, from: &ArmState<'_>, ageing: Ageing) -> Option<(usize, u64, u64)> {
         let both = self.aims.iter().zip(&self.requests).enumerate();
-        let cost = |aim: &Aim, request: &Fixed| {
+        let cost = |aim: &EstimateInput, request: &Fixed| {
             let ready = from.ready(aim.arm, aim.write);
             ready + arms.wait(arms.angle_after(from, ready), aim.angle) + ageing.cost(request.arrived)
         };
@@ -104,7 +104,7 @@ impl Column {
     }
 
     /// Improves `best` to the least positioning time.
-    pub(super) fn least_positioning(&self, arms: &Arms, from: &Stand<'_>, best: &mut Option<Best>) {
+    pub(super) fn least_positioning(&self, arms: &Arms, from: &ArmState<'_>, best: &mut Option<Best>) {
         let mut found = best.map_or((u64::MAX, u64::MAX), |best| (best.cost, best.order));
         let mut slot = None;
         for (at, aim) in self.aims.iter().enumerate() {
@@ -125,7 +125,7 @@ impl Column {
                 cost,
                 order,
                 lbn: self.lbn(slot),
-                whose: Whose::Fixed(slot),
+                whose: Candidate::Fixed(slot),
             });
         }
     }

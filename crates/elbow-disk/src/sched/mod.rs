@@ -31,7 +31,7 @@ mod targets;
 mod tracks;
 mod walk;
 
-pub use arms::Lead;
+pub use arms::CommandLead;
 pub use policy::{Ageing, Scheduler, UnknownScheduler, Walk};
-pub use queue::{Ask, Pick, Queue, RegionId};
+pub use queue::{Pick, Queue, QueueRequest, RegionId};
 pub use targets::{NoPlace, Targets};

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use slab::Slab;
 
-use super::arms::{Arms, Lead, Stand};
-use super::best::{Best, Whose};
+use super::arms::{ArmState, Arms, CommandLead};
+use super::best::{Best, Candidate};
 use super::fixed::{Column, Fixed};
 use super::policy::{Ageing, Walk};
 use super::sweep::Sweep;
 use super::{Scheduler, Targets, expand, walk};
-use crate::drive::{Arm, Drive, Lbn, Ps, Reach};
+use crate::drive::{Arm, Drive, Lbn, PositioningTime, Ps};
 
 /// A region of this queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,7 +19,7 @@ pub struct RegionId(usize);
 
 /// What a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum QueueRequest {
     /// These sectors.
     At {
         /// First of the sectors.
@@ -47,7 +47,7 @@ pub struct Pick {
     /// The region it waited for.
     pub region: Option<RegionId>,
     /// The estimate by which it was chosen.
-    pub reach: Reach,
+    pub reach: PositioningTime,
 }
 
 /// Requests that wait, and a scheduler that picks among them.
@@ -55,14 +55,14 @@ pub struct Pick {
 /// ```
 /// use std::sync::Arc;
 /// use elbow_disk::{Arm, Drive, Lbn, Ps};
-/// use elbow_disk::sched::{Ask, Queue, Scheduler, Targets};
+/// use elbow_disk::sched::{QueueRequest, Queue, Scheduler, Targets};
 /// use elbow_ranges::RangeSet;
 /// let drive = Arc::new(Drive::named("hp-c2247a")?);
 /// let mut queue = Queue::new(Arc::clone(&drive), "hrs".parse()?);
 /// let group = RangeSet::from_unsorted([(0, 32_768)]).ok_or("too large")?;
 /// let group = queue.add_region(Targets::new(&drive, &group, 8, 8)?);
-/// queue.push(1, Ask::At { lbn: Lbn(2_000_000), sectors: 8, write: false });
-/// queue.push(2, Ask::Anywhere(group));
+/// queue.push(1, QueueRequest::At { lbn: Lbn(2_000_000), sectors: 8, write: false });
+/// queue.push(2, QueueRequest::Anywhere(group));
 /// let arm = drive.locate(Lbn(96)).arm;
 /// let pick = queue.pick(arm, Ps::ZERO).ok_or("nothing waits")?;
 /// assert_eq!((pick.id, pick.region), (2, Some(group)));
@@ -155,13 +155,13 @@ impl Queue {
     /// Takes out all who wait for a region, in the order in which they came: it is full, and no place will be given back.
     ///
     /// ```
-    /// # use elbow_disk::{Arm, Drive, Lbn, Ps, sched::{Ask, Queue, Targets}};
+    /// # use elbow_disk::{Arm, Drive, Lbn, Ps, sched::{QueueRequest, Queue, Targets}};
     /// # use elbow_ranges::RangeSet;
     /// let drive = std::sync::Arc::new(Drive::named("hp-c2247a")?);
     /// let mut queue = Queue::new(drive.clone(), "hrs".parse()?);
     /// let one_place = RangeSet::from_unsorted([(0, 8)]).ok_or("too large")?;
     /// let region = queue.add_region(Targets::new(&drive, &one_place, 8, 8)?);
-    /// queue.push(1, Ask::Anywhere(region));
+    /// queue.push(1, QueueRequest::Anywhere(region));
     /// queue.region_mut(region).take(0, 8);
     /// assert!(queue.pick(Arm::default(), Ps::ZERO).is_none());
     /// assert_eq!(queue.turn_away(region), [1]);
@@ -182,18 +182,18 @@ impl Queue {
     ///
     /// # Panics
     /// Where it is not on the drive, or there is no such region.
-    pub fn push(&mut self, id: u64, ask: Ask) {
+    pub fn push(&mut self, id: u64, ask: QueueRequest) {
         self.push_at(id, ask, Ps::ZERO);
     }
 
     /// Adds a request. When it came counts for a scheduler with ageing only; among equals the one that was pushed first wins.
     ///
     /// ```
-    /// # use elbow_disk::{Arm, Drive, Lbn, Ps, sched::{Ask, Queue}};
+    /// # use elbow_disk::{Arm, Drive, Lbn, Ps, sched::{QueueRequest, Queue}};
     /// let drive = std::sync::Arc::new(Drive::named("hp-c2247a")?);
     /// let mut queue = Queue::new(drive, "asptf:1000".parse()?);
-    /// queue.push_at(1, Ask::At { lbn: Lbn(2_000_000), sectors: 8, write: false }, Ps::ZERO);
-    /// queue.push_at(2, Ask::At { lbn: Lbn(0), sectors: 8, write: false }, Ps::from_ms(100.0));
+    /// queue.push_at(1, QueueRequest::At { lbn: Lbn(2_000_000), sectors: 8, write: false }, Ps::ZERO);
+    /// queue.push_at(2, QueueRequest::At { lbn: Lbn(0), sectors: 8, write: false }, Ps::from_ms(100.0));
     /// let pick = queue.pick(Arm::default(), Ps::from_ms(100.0));
     /// assert_eq!(pick.map(|pick| pick.id), Some(1), "it has waited for longer than it takes");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -201,11 +201,11 @@ impl Queue {
     ///
     /// # Panics
     /// Where it is not on the drive, or there is no such region.
-    pub fn push_at(&mut self, id: u64, ask: Ask, arrived: Ps) {
+    pub fn push_at(&mut self, id: u64, ask: QueueRequest, arrived: Ps) {
         let order = self.arrivals;
         self.arrivals += 1;
         match ask {
-            Ask::At { lbn, sectors, write } => self.fixed.push(
+            QueueRequest::At { lbn, sectors, write } => self.fixed.push(
                 &self.drive,
                 order,
                 Fixed {
@@ -216,7 +216,7 @@ impl Queue {
                     arrived,
                 },
             ),
-            Ask::Anywhere(region) => self.regions[region.0].waiting.push_back(Waiting { order, id, arrived }),
+            QueueRequest::Anywhere(region) => self.regions[region.0].waiting.push_back(Waiting { order, id, arrived }),
         }
     }
 
@@ -224,26 +224,26 @@ impl Queue {
     /// id. The others are served as if it had never come. It looks at all who wait.
     ///
     /// ```
-    /// # use elbow_disk::{Arm, Drive, Lbn, Ps, sched::{Ask, Queue, Scheduler}};
+    /// # use elbow_disk::{Arm, Drive, Lbn, Ps, sched::{QueueRequest, Queue, Scheduler}};
     /// let drive = std::sync::Arc::new(Drive::named("hp-c2247a")?);
     /// let mut queue = Queue::new(drive, Scheduler::Fcfs);
-    /// let ask = Ask::At { lbn: Lbn(5000), sectors: 8, write: true };
+    /// let ask = QueueRequest::At { lbn: Lbn(5000), sectors: 8, write: true };
     /// queue.push(1, ask);
     /// assert_eq!((queue.withdraw(1), queue.withdraw(1)), (Some(ask), None));
     /// assert!(queue.pick(Arm::default(), Ps::ZERO).is_none());
     /// # Ok::<(), elbow_disk::DriveError>(())
     /// ```
-    pub fn withdraw(&mut self, id: u64) -> Option<Ask> {
+    pub fn withdraw(&mut self, id: u64) -> Option<QueueRequest> {
         if let Some(Fixed {
             lbn, sectors, write, ..
         }) = self.fixed.withdraw(id)
         {
-            return Some(Ask::At { lbn, sectors, write });
+            return Some(QueueRequest::At { lbn, sectors, write });
         }
         self.regions.iter_mut().find_map(|(key, region)| {
             let at = region.waiting.iter().position(|waiting| waiting.id == id)?;
             region.waiting.remove(at);
-            Some(Ask::Anywhere(RegionId(key)))
+            Some(QueueRequest::Anywhere(RegionId(key)))
         })
     }
 
@@ -279,22 +279,22 @@ impl Queue {
     /// Takes out the request to serve next, when the arm stands so at `now`. `None` where nobody waits, or only for
     /// regions that are full.
     pub fn pick(&mut self, arm: Arm, now: Ps) -> Option<Pick> {
-        self.pick_with(arm, now, Lead::default(), Lead::default())
+        self.pick_with(arm, now, CommandLead::default(), CommandLead::default())
     }
 
     /// The same where the drive does something before the arm moves or the medium is written, for a read and for a write.
     ///
     /// ```
-    /// # use elbow_disk::{Arm, Drive, Lbn, Ps, sched::{Ask, Lead, Queue, Scheduler}};
+    /// # use elbow_disk::{Arm, Drive, Lbn, Ps, sched::{QueueRequest, CommandLead, Queue, Scheduler}};
     /// let drive = std::sync::Arc::new(Drive::named("hp-c2247a")?);
     /// let mut queue = Queue::new(drive, Scheduler::Sptf);
-    /// queue.push(1, Ask::At { lbn: Lbn(5000), sectors: 8, write: true });
-    /// let write = Lead { arm: Ps::from_ms(0.8), data: Ps::from_ms(2.3) };
-    /// let pick = queue.pick_with(Arm::default(), Ps::ZERO, Lead::default(), write);
+    /// queue.push(1, QueueRequest::At { lbn: Lbn(5000), sectors: 8, write: true });
+    /// let write = CommandLead { arm: Ps::from_ms(0.8), data: Ps::from_ms(2.3) };
+    /// let pick = queue.pick_with(Arm::default(), Ps::ZERO, CommandLead::default(), write);
     /// assert!(pick.is_some_and(|pick| pick.reach.total() >= Ps::from_ms(1.5)));
     /// # Ok::<(), elbow_disk::DriveError>(())
     /// ```
-    pub fn pick_with(&mut self, arm: Arm, now: Ps, read: Lead, write: Lead) -> Option<Pick> {
+    pub fn pick_with(&mut self, arm: Arm, now: Ps, read: CommandLead, write: CommandLead) -> Option<Pick> {
         let from = self.arms.stand(&self.drive, arm, now, [read, write]);
         let (best, estimations) = match self.scheduler {
             Scheduler::Fcfs => (self.oldest(), 0),
@@ -308,7 +308,7 @@ impl Queue {
         self.estimations += estimations;
         self.decisions += 1;
         let pick = match best.whose {
-            Whose::Fixed(slot) => {
+            Candidate::Fixed(slot) => {
                 let Fixed {
                     id,
                     lbn,
@@ -325,7 +325,7 @@ impl Queue {
                     reach: from.reach(lbn, write),
                 }
             }
-            Whose::Region(key) => {
+            Candidate::Region(key) => {
                 let reach = from.reach(best.lbn, true);
                 let region = &mut self.regions[key];
                 let Waiting { id, .. } = region
@@ -357,7 +357,7 @@ impl Queue {
         best
     }
 
-    fn least_seek(&self, from: &Stand<'_>) -> Option<Best> {
+    fn least_seek(&self, from: &ArmState<'_>) -> Option<Best> {
         let fixed = self.fixed.least_seek(from);
         let mut best = fixed.map(|found| self.fixed_best(found));
         for lowest in self.lowest() {
@@ -384,7 +384,7 @@ impl Queue {
     }
 
     /// The best by positioning time and age, and the number of estimates.
-    fn least_aged(&self, from: &Stand<'_>, ageing: Ageing) -> (Option<Best>, u64) {
+    fn least_aged(&self, from: &ArmState<'_>, ageing: Ageing) -> (Option<Best>, u64) {
         let fixed = self.fixed.least_aged(&self.arms, from, ageing);
         let mut best = fixed.map(|found| self.fixed_best(found));
         let mut estimations = self.fixed.len() as u64;
@@ -405,12 +405,12 @@ impl Queue {
             cost,
             order,
             lbn: self.fixed.lbn(slot),
-            whose: Whose::Fixed(slot),
+            whose: Candidate::Fixed(slot),
         }
     }
 
     /// The best, and the number of estimates.
-    fn least_positioning(&self, from: &Stand<'_>) -> (Option<Best>, u64) {
+    fn least_positioning(&self, from: &ArmState<'_>) -> (Option<Best>, u64) {
         let mut best = None;
         // Requests with one place first: the best of them ends the walks over regions earlier.
         self.fixed.least_positioning(&self.arms, from, &mut best);
@@ -422,13 +422,13 @@ impl Queue {
     }
 
     /// Improves `best` to the best place of a region; returns the number of estimates.
-    fn place(&self, key: usize, region: &Region, from: &Stand<'_>, best: &mut Option<Best>) -> u64 {
+    fn place(&self, key: usize, region: &Region, from: &ArmState<'_>, best: &mut Option<Best>) -> u64 {
         let Region { targets, waiting } = region;
         let whose = |order| Best {
             cost: 0,
             order,
             lbn: Lbn(0),
-            whose: Whose::Region(key),
+            whose: Candidate::Region(key),
         };
         let each = || waiting.iter().map(|waiting| whose(waiting.order));
         match self.scheduler {
@@ -473,7 +473,7 @@ impl Queue {
             cost: 0,
             order,
             lbn: region.targets.first()?,
-            whose: Whose::Region(key),
+            whose: Candidate::Region(key),
         })
     }
 }

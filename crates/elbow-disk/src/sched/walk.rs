@@ -12,16 +12,16 @@
 //!
 //! Source: Anand et al., section 3.3.
 
-use super::arms::{Arms, Stand};
+use super::arms::{ArmState, Arms};
 use super::best::Best;
 use super::targets::{Cylinder, Targets};
 use super::tracks::Row;
 use crate::drive::Lbn;
 
 /// Improves `best` to the best place of a region; returns the number of estimates. `whose` says for which request.
-pub(super) fn pruned(targets: &Targets, arms: &Arms, from: &Stand<'_>, best: &mut Option<Best>, whose: Best) -> u64 {
+pub(super) fn pruned(targets: &Targets, arms: &Arms, from: &ArmState<'_>, best: &mut Option<Best>, whose: Best) -> u64 {
     let mut estimates = 0;
-    for cylinder in Outward::new(&targets.cylinders, from.arm.cylinder) {
+    for cylinder in OutwardCylinders::new(&targets.cylinders, from.arm.cylinder) {
         let distance = cylinder.number.abs_diff(from.arm.cylinder);
         // All that follow are further away, and none of them can be reached sooner.
         if beaten(arms.floor(from, distance), best.as_ref()) {
@@ -40,7 +40,7 @@ pub(super) fn pruned(targets: &Targets, arms: &Arms, from: &Stand<'_>, best: &mu
 }
 
 /// The same by looking at every track.
-pub(super) fn whole(targets: &Targets, arms: &Arms, from: &Stand<'_>, best: &mut Option<Best>, whose: Best) -> u64 {
+pub(super) fn whole(targets: &Targets, arms: &Arms, from: &ArmState<'_>, best: &mut Option<Best>, whose: Best) -> u64 {
     let mut estimates = 0;
     for row in targets.rows.iter().filter(|row| row.free > 0) {
         estimate(targets, row, arms, from, from.ready(row.arm, true), best, whose);
@@ -55,7 +55,7 @@ fn estimate(
     targets: &Targets,
     row: &Row,
     arms: &Arms,
-    from: &Stand<'_>,
+    from: &ArmState<'_>,
     ready: u64,
     best: &mut Option<Best>,
     whose: Best,
@@ -78,17 +78,17 @@ fn beaten(time: u64, best: Option<&Best>) -> bool {
 }
 
 /// Cylinders by distance from the arm; of two as far, the lower.
-pub(super) struct Outward<'a> {
+pub(super) struct OutwardCylinders<'a> {
     cylinders: &'a [Cylinder],
     arm: u32,
     left: usize,
     right: usize,
 }
 
-impl<'a> Outward<'a> {
-    pub(super) fn new(cylinders: &'a [Cylinder], arm: u32) -> Outward<'a> {
+impl<'a> OutwardCylinders<'a> {
+    pub(super) fn new(cylinders: &'a [Cylinder], arm: u32) -> OutwardCylinders<'a> {
         let right = cylinders.partition_point(|cylinder| cylinder.number < arm);
-        Outward {
+        OutwardCylinders {
             cylinders,
             arm,
             left: right,
@@ -97,7 +97,7 @@ impl<'a> Outward<'a> {
     }
 }
 
-impl<'a> Iterator for Outward<'a> {
+impl<'a> Iterator for OutwardCylinders<'a> {
     type Item = &'a Cylinder;
 
     #[inline]

@@ -38,7 +38,7 @@ use crate::drive::Lbn;
 pub use error::{LineError, TraceError};
 pub use format::Format;
 use line::Line;
-pub use record::{Arrival, Lost, Record, RecordKind};
+pub use record::{Arrival, Omissions, Record, RecordKind};
 use record::{Parsed, Reader, Row};
 
 /// No line is longer: what is longer is no trace.
@@ -69,7 +69,7 @@ pub struct Trace<'r> {
     sectors: u64,
     line: u64,
     buffer: Vec<u8>,
-    lost: Lost,
+    lost: Omissions,
     ended: bool,
 }
 
@@ -122,14 +122,14 @@ impl<'r> Trace<'r> {
             sectors,
             line: 0,
             buffer: Vec::new(),
-            lost: Lost::default(),
+            lost: Omissions::default(),
             ended: false,
         }
     }
 
     /// What was left out or changed so far.
     #[must_use]
-    pub fn lost(&self) -> Lost {
+    pub fn lost(&self) -> Omissions {
         self.lost
     }
 

@@ -44,7 +44,7 @@ pub struct Record {
 
 /// What a trace has and a replay has not, and what had to be changed: so many lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Lost {
+pub struct Omissions {
     /// Discards (trims), which a disk does not have.
     pub discards: u64,
     /// Flushes, and other requests without sectors.

@@ -4,7 +4,7 @@ use super::Overheads;
 use super::sectors::shortest_sector;
 use crate::controller::{Controller, Request, Served};
 use crate::drive::{Arm, Drive, Ps};
-use crate::sched::{Lead, Pick};
+use crate::sched::{CommandLead, Pick};
 
 /// A drive with one of the kinds of overhead.
 #[derive(Debug)]
@@ -13,8 +13,8 @@ pub(crate) struct DriveSide<'d> {
     /// Before each request, beside what the controller does.
     fixed: Ps,
     /// Leads of a read, and of a write after a read and after a write.
-    read: Lead,
-    write: [Lead; 2],
+    read: CommandLead,
+    write: [CommandLead; 2],
     last_wrote: bool,
     /// The write for which those are, and the least time in which a sector passes; only with a controller.
     length: Option<(u32, u64)>,
@@ -24,7 +24,7 @@ impl<'d> DriveSide<'d> {
     /// For writes of so many sectors.
     pub(crate) fn new(drive: &'d Drive, overheads: Overheads, sectors: u32) -> DriveSide<'d> {
         let mechanical = |fixed| {
-            let lead = Lead {
+            let lead = CommandLead {
                 arm: fixed,
                 data: fixed,
             };
@@ -45,7 +45,7 @@ impl<'d> DriveSide<'d> {
                 DriveSide {
                     controller: Controller::new(drive),
                     fixed: Ps::ZERO,
-                    read: Lead {
+                    read: CommandLead {
                         arm: drive.electronics.command.read_miss(false),
                         data: Ps::ZERO,
                     },
@@ -70,12 +70,12 @@ impl<'d> DriveSide<'d> {
     }
 
     /// What happens before the medium is reached, for a read and for a write that comes now.
-    pub(crate) fn leads(&self) -> (Lead, Lead) {
+    pub(crate) fn leads(&self) -> (CommandLead, CommandLead) {
         (self.read, self.write[usize::from(self.last_wrote)])
     }
 
     /// The same for writes of another length than before.
-    pub(crate) fn leads_for(&mut self, sectors: u32) -> (Lead, Lead) {
+    pub(crate) fn leads_for(&mut self, sectors: u32) -> (CommandLead, CommandLead) {
         if let Some((length, shortest)) = self.length
             && length != sectors
         {
@@ -125,7 +125,7 @@ impl<'d> DriveSide<'d> {
 }
 
 /// When the arm may move, and from when on the first sector of a write may pass so that the bus has brought each sector in time.
-fn write_lead(drive: &Drive, after_write: bool, sectors: u32, shortest: u64) -> Lead {
+fn write_lead(drive: &Drive, after_write: bool, sectors: u32, shortest: u64) -> CommandLead {
     let command = &drive.electronics.command;
     let prepared = command.data_preparation_ms.0;
     let (arm, data) = match command.scattered_write.as_ref().filter(|_| after_write) {
@@ -151,7 +151,7 @@ fn write_lead(drive: &Drive, after_write: bool, sectors: u32, shortest: u64) -> 
     // Where sectors pass the head faster than the bus brings them, the last one decides.
     let last = (bus * u64::from(sectors.max(start))).saturating_sub(shortest * u64::from(sectors - 1));
     let first = data + Ps((bus * u64::from(start)).max(last));
-    Lead {
+    CommandLead {
         arm,
         data: first.max(arm + command.write_seek_min_ms.0),
     }

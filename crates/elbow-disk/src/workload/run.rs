@@ -10,7 +10,7 @@ use slab::Slab;
 use super::drive_side::DriveSide;
 use super::served::Served;
 use super::source::RequestSource;
-use super::summary::Tally;
+use super::summary::BatchSums;
 use super::{Arrivals, Moment, Summary, Workload, WorkloadError};
 use crate::controller::Served as Parts;
 use crate::drive::{CLOCK_DAYS_MAX, CLOCK_MAX, Drive, Ps};
@@ -125,7 +125,7 @@ impl Workload {
             now: Ps::ZERO,
             left_to_warm_up: self.warm_up,
             measured_from: (Ps::ZERO, 0, 0),
-            tally: Tally::new(self.requests),
+            batch_sums: BatchSums::new(self.requests),
             waiting_max: OPEN_QUEUE_MAX.min(waiting_max as usize),
             seen,
         };
@@ -149,7 +149,7 @@ struct Simulation<'a, Seen> {
     left_to_warm_up: u64,
     /// Time, decisions and estimations when measuring began.
     measured_from: (Ps, u64, u64),
-    tally: Tally,
+    batch_sums: BatchSums,
     /// In an open loop.
     waiting_max: usize,
     seen: Seen,
@@ -273,7 +273,7 @@ impl<Seen: FnMut(Phase, &Served) -> ControlFlow<()>> Simulation<'_, Seen> {
             self.measured_from = (served.ended, self.queue.decisions(), self.queue.estimations());
             return (self.seen)(Phase::WarmUp, served);
         }
-        self.tally.add(served);
+        self.batch_sums.add(served);
         (self.seen)(Phase::Measured, served)
     }
 
@@ -282,6 +282,6 @@ impl<Seen: FnMut(Phase, &Served) -> ControlFlow<()>> Simulation<'_, Seen> {
         // A decision may be ahead of the last request served: estimations are counted by decisions, not by requests.
         let decisions = (self.queue.decisions() - decisions).max(1);
         let estimations = (self.queue.estimations() - estimations) as f64 / decisions as f64;
-        self.tally.summary(estimations, (self.now - from).ms() / 1000.0)
+        self.batch_sums.summary(estimations, (self.now - from).ms() / 1000.0)
     }
 }

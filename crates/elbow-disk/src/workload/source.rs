@@ -8,7 +8,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::{RangeSize, Workload, WorkloadError};
 use crate::drive::{Drive, Lbn, Ps};
-use crate::sched::{Ask, NoPlace, Pick, Queue, RegionId, Scheduler, Targets};
+use crate::sched::{NoPlace, Pick, Queue, QueueRequest, RegionId, Scheduler, Targets};
 
 pub(super) struct RequestSource<'a> {
     drive: Arc<Drive>,
@@ -144,9 +144,9 @@ impl<'a> RequestSource<'a> {
         }
     }
 
-    fn ask(&mut self, queue: &mut Queue) -> Result<Ask, WorkloadError> {
+    fn ask(&mut self, queue: &mut Queue) -> Result<QueueRequest, WorkloadError> {
         let load = self.load;
-        let at = |lbn, write| Ask::At {
+        let at = |lbn, write| QueueRequest::At {
             lbn: Lbn(lbn),
             sectors: load.request_sectors,
             write,
@@ -161,13 +161,13 @@ impl<'a> RequestSource<'a> {
             return Ok(at(self.place_of_its_own()?, true));
         }
         if let Some(region) = self.shared {
-            return Ok(Ask::Anywhere(region));
+            return Ok(QueueRequest::Anywhere(region));
         }
         let mut drawn = (0..load.targets)
             .map(|_| self.target())
             .collect::<Result<Vec<_>, _>>()?;
         merge(&mut drawn);
-        Ok(Ask::Anywhere(queue.add_region(self.targets(drawn)?)))
+        Ok(QueueRequest::Anywhere(queue.add_region(self.targets(drawn)?)))
     }
 
     /// Of ranges that are sorted and do not touch.

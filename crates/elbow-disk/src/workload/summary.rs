@@ -83,7 +83,7 @@ impl Serialize for Summary {
 const METRICS: usize = 6;
 
 /// Sums in picoseconds, by batch.
-pub(super) struct Tally {
+pub(super) struct BatchSums {
     per_batch: u64,
     requests: u64,
     reads: u64,
@@ -91,9 +91,9 @@ pub(super) struct Tally {
     responses: Times,
 }
 
-impl Tally {
-    pub(super) fn new(requests: u64) -> Tally {
-        Tally {
+impl BatchSums {
+    pub(super) fn new(requests: u64) -> BatchSums {
+        BatchSums {
             per_batch: requests.div_ceil(BATCHES as u64),
             requests: 0,
             reads: 0,
@@ -204,12 +204,12 @@ mod tests {
 
     #[test]
     fn a_mean_is_over_all_and_its_interval_over_batches() {
-        let mut tally = Tally::new(60);
+        let mut batch_sums = BatchSums::new(60);
         // Two in a batch: batch means are 1, 3, 1, 3 ...
         for request in 0..60 {
-            tally.add(&served([0, 2, 2, 4][request % 4]));
+            batch_sums.add(&served([0, 2, 2, 4][request % 4]));
         }
-        let seek = tally.summary(0.0, 0.0).seek_ms;
+        let seek = batch_sums.summary(0.0, 0.0).seek_ms;
         assert!((seek.mean - 2.0).abs() < 1e-12);
         let spread = (30.0 / 29.0_f64).sqrt(); // of thirty values one away from their mean
         assert!((seek.ci95.unwrap() - STUDENT_T * spread / 30.0_f64.sqrt()).abs() < 1e-9);
@@ -217,9 +217,9 @@ mod tests {
 
     #[test]
     fn few_requests_have_a_mean_and_no_interval() {
-        let mut tally = Tally::new(2);
-        tally.add(&served(1));
-        tally.add(&served(2));
-        assert_eq!(tally.summary(0.0, 0.0).seek_ms, Estimate { mean: 1.5, ci95: None });
+        let mut batch_sums = BatchSums::new(2);
+        batch_sums.add(&served(1));
+        batch_sums.add(&served(2));
+        assert_eq!(batch_sums.summary(0.0, 0.0).seek_ms, Estimate { mean: 1.5, ci95: None });
     }
 }

@@ -6,8 +6,8 @@ use elbow_testkit::cases::for_each_seed;
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use crate::ground::{There, Tree, Watched};
 use crate::judges;
+use crate::observed::{ObservedRun, PathState, Tree};
 
 const POLICIES: [Policy; 3] = [
     Policy::Classic,
@@ -40,7 +40,7 @@ fn options(rng: &mut StdRng, policy: Policy) -> Options {
 }
 
 /// The same is possible and impossible as in the naive tree, apart from what space and inodes end.
-fn work(disk: &mut Watched, tree: &mut Tree, rng: &mut StdRng, steps: u32, bytes_max: u64) -> u32 {
+fn work(disk: &mut ObservedRun, tree: &mut Tree, rng: &mut StdRng, steps: u32, bytes_max: u64) -> u32 {
     let mut full = 0;
     for _ in 0..steps {
         let action = tree.random_action(rng, bytes_max);
@@ -67,7 +67,7 @@ fn random_work_leaves_what_e2fsck_and_debugfs_accept() {
     }
     for policy in POLICIES {
         for_each_seed(8, |rng| {
-            let mut disk = Watched::new(options(rng, policy), rng.random());
+            let mut disk = ObservedRun::new(options(rng, policy), rng.random());
             let mut tree = Tree::new();
             let bytes_max = [9_000, 200_000][rng.random_range(0..2)];
             for _ in 0..2 {
@@ -89,7 +89,7 @@ fn a_file_that_is_larger_than_the_memory_is_read() {
                 memory_blocks: blocks / 2,
                 ..options(rng, policy)
             };
-            let mut disk = Watched::new(options, rng.random());
+            let mut disk = ObservedRun::new(options, rng.random());
             let file = || "/large".to_owned();
             let bytes = blocks * 4096;
             let whole = |write: bool| match write {
@@ -126,7 +126,7 @@ fn a_full_file_system_stays_whole_and_what_is_freed_is_used_again() {
                 inodes_per_group: 1_000,
                 ..options(rng, policy)
             };
-            let mut disk = Watched::new(options, rng.random());
+            let mut disk = ObservedRun::new(options, rng.random());
             let free_at_first = disk.fs.free_blocks();
             for _ in 0..3 {
                 let mut tree = Tree::new();
@@ -141,7 +141,7 @@ fn a_full_file_system_stays_whole_and_what_is_freed_is_used_again() {
                 for path in tree
                     .0
                     .iter()
-                    .filter(|(_, there)| **there != There::Directory)
+                    .filter(|(_, there)| **there != PathState::Directory)
                     .map(|(path, _)| path)
                 {
                     disk.apply(1, &Action::Unlink(path.clone())).unwrap();
@@ -157,7 +157,7 @@ fn a_full_file_system_stays_whole_and_what_is_freed_is_used_again() {
 }
 
 /// Writes files until three in a row do not fit.
-fn fill(disk: &mut Watched, tree: &mut Tree, rng: &mut StdRng) {
+fn fill(disk: &mut ObservedRun, tree: &mut Tree, rng: &mut StdRng) {
     let mut refused = 0;
     for number in 0.. {
         let path = format!("/file-{number}");
@@ -184,7 +184,7 @@ fn fill(disk: &mut Watched, tree: &mut Tree, rng: &mut StdRng) {
 fn pointers_are_written_after_their_places_are_known() {
     for policy in [Policy::Range(Region::MiniGroup), Policy::Range(Region::Group)] {
         for_each_seed(4, |rng| {
-            let mut disk = Watched::new(options(rng, policy), rng.random());
+            let mut disk = ObservedRun::new(options(rng, policy), rng.random());
             work(&mut disk, &mut Tree::new(), rng, 400, 200_000);
             disk.apply(1, &Action::Sync).unwrap();
             assert!(
@@ -200,13 +200,13 @@ fn pointers_are_written_after_their_places_are_known() {
 fn no_block_has_two_owners() {
     for policy in POLICIES {
         for_each_seed(6, |rng| {
-            let mut disk = Watched::new(options(rng, policy), rng.random());
+            let mut disk = ObservedRun::new(options(rng, policy), rng.random());
             let mut tree = Tree::new();
             work(&mut disk, &mut tree, rng, 300, 100_000);
             disk.apply(1, &Action::Sync).unwrap();
             let mut owned = std::collections::BTreeMap::new();
             for (path, there) in &tree.0 {
-                if *there == There::Directory {
+                if *there == PathState::Directory {
                     continue;
                 }
                 for place in disk.fs.places(path).unwrap().into_iter().flatten() {
@@ -228,7 +228,7 @@ fn a_file_of_many_indirect_blocks_is_accepted() {
             policy,
             ..Options::new(60_000)
         };
-        let mut disk = Watched::new(options, 1);
+        let mut disk = ObservedRun::new(options, 1);
         let mut tree = Tree::new();
         for action in [
             Action::Create("/large".into()),
@@ -268,7 +268,7 @@ fn a_file_of_many_indirect_blocks_is_accepted() {
 #[test]
 fn fsync_has_one_file_written_and_no_other() {
     for policy in POLICIES {
-        let mut disk = Watched::new(
+        let mut disk = ObservedRun::new(
             Options {
                 policy,
                 ..Options::new(40_000)
@@ -293,7 +293,7 @@ fn fsync_has_one_file_written_and_no_other() {
 
 #[test]
 fn what_is_old_is_written_without_being_asked() {
-    let mut disk = Watched::new(Options::new(40_000), 1);
+    let mut disk = ObservedRun::new(Options::new(40_000), 1);
     disk.apply(1, &Action::Create("/a".into())).unwrap();
     disk.apply(
         1,
@@ -323,7 +323,7 @@ fn what_is_old_is_written_without_being_asked() {
 
 #[test]
 fn a_file_that_is_removed_soon_is_never_written() {
-    let mut disk = Watched::new(
+    let mut disk = ObservedRun::new(
         Options {
             policy: Policy::Range(Region::Group),
             ..Options::new(40_000)
@@ -350,7 +350,7 @@ fn a_file_that_is_removed_soon_is_never_written() {
 
 #[test]
 fn what_was_evicted_is_read_again() {
-    let mut disk = Watched::new(
+    let mut disk = ObservedRun::new(
         Options {
             memory_blocks: 20,
             ..Options::new(40_000)

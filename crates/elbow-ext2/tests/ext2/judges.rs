@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use elbow_ext2::Ext2;
 use elbow_file::{Access, RealStorage};
 
-use crate::ground::{There, Tree};
+use crate::observed::{PathState, Tree};
 
 fn tool(name: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
@@ -60,11 +60,11 @@ pub(crate) fn judge(fs: &mut Ext2, tree: &Tree) {
 }
 
 /// All that debugfs lists in the directories of a tree.
-fn listed(image: &tempfile::NamedTempFile, tree: &Tree) -> BTreeMap<String, There> {
+fn listed(image: &tempfile::NamedTempFile, tree: &Tree) -> BTreeMap<String, PathState> {
     let directories: Vec<&String> = tree
         .0
         .iter()
-        .filter(|(_, there)| **there == There::Directory)
+        .filter(|(_, there)| **there == PathState::Directory)
         .map(|(path, _)| path)
         .collect();
     let mut script = tempfile::NamedTempFile::new().unwrap();
@@ -77,7 +77,7 @@ fn listed(image: &tempfile::NamedTempFile, tree: &Tree) -> BTreeMap<String, Ther
         .arg(image.path())
         .output()
         .unwrap();
-    let mut found = BTreeMap::from([("/".to_owned(), There::Directory)]);
+    let mut found = BTreeMap::from([("/".to_owned(), PathState::Directory)]);
     let mut directory = "";
     for line in String::from_utf8(output.stdout).unwrap().lines() {
         if let Some(path) = line.strip_prefix("debugfs: ls -p ") {
@@ -93,8 +93,8 @@ fn listed(image: &tempfile::NamedTempFile, tree: &Tree) -> BTreeMap<String, Ther
         // no name: free room
         {
             let there = match mode.starts_with("04") {
-                true => There::Directory,
-                false => There::File(size.parse().unwrap()),
+                true => PathState::Directory,
+                false => PathState::File(size.parse().unwrap()),
             };
             found.insert(format!("{}/{name}", directory.trim_end_matches('/')), there);
         }

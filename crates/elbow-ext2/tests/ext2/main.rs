@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod consistency;
-mod ground;
 mod judges;
+mod observed;
 mod on_the_drive;
 mod workloads;

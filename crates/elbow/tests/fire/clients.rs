@@ -5,10 +5,10 @@ use std::process::{Command, Stdio};
 
 use elbow_testkit::oracle::log;
 
-use super::bed::Bed;
 use super::package;
 use super::process::Process;
 use super::schedule::{CLIENTS, TTL_MS};
+use super::testbed::Testbed;
 
 /// Which of the client libraries or commands it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,10 +104,10 @@ impl Slot {
         MATRIX[self.number].0
     }
 
-    pub(crate) fn start(&mut self, bed: &Bed, programs: &Programs, seed: u64) {
+    pub(crate) fn start(&mut self, testbed: &Testbed, programs: &Programs, seed: u64) {
         let (kind, transport) = MATRIX[self.number];
         let start = self.logs.len();
-        let log = bed.path().join(format!("log-{}-{start}", self.number));
+        let log = testbed.path().join(format!("log-{}-{start}", self.number));
         let client = log::Client {
             name: format!("{kind:?} over {transport:?}, number {}, start {start}", self.number),
             is_direct: !matches!(transport, Transport::Proxy(_)),
@@ -115,7 +115,7 @@ impl Slot {
             stops: Vec::new(),
         };
         let mut command = command(
-            bed,
+            testbed,
             programs,
             kind,
             transport,
@@ -192,12 +192,19 @@ fn lease(kind: ClientKind, transport: Transport) -> Option<u64> {
     }
 }
 
-fn command(bed: &Bed, programs: &Programs, kind: ClientKind, transport: Transport, log: &Path, seed: u64) -> Command {
+fn command(
+    testbed: &Testbed,
+    programs: &Programs,
+    kind: ClientKind,
+    transport: Transport,
+    log: &Path,
+    seed: u64,
+) -> Command {
     let place = programs.directory.path();
     let url = match transport {
-        Transport::Unix => bed.unix(),
-        Transport::Tcp => bed.tcp(),
-        Transport::Proxy(number) => bed.proxy(number),
+        Transport::Unix => testbed.unix(),
+        Transport::Tcp => testbed.tcp(),
+        Transport::Proxy(number) => testbed.proxy(number),
     };
     let mut command = match kind {
         ClientKind::C => Command::new(place.join("list")),
@@ -210,7 +217,7 @@ fn command(bed: &Bed, programs: &Programs, kind: ClientKind, transport: Transpor
             .arg(source("package.py"))
             .env("PYTHONPATH", place.join("python"));
     }
-    command.arg(log).arg(seed.to_string()).arg(bed.path().join("stop"));
+    command.arg(log).arg(seed.to_string()).arg(testbed.path().join("stop"));
     match kind {
         ClientKind::C => command.arg(&url).env("LD_LIBRARY_PATH", place),
         ClientKind::Python => command
@@ -218,16 +225,16 @@ fn command(bed: &Bed, programs: &Programs, kind: ClientKind, transport: Transpor
             .arg(if transport == Transport::Unix { "1" } else { "0" }),
         ClientKind::Fcntl => command
             .env("LD_PRELOAD", &programs.libraries[1])
-            .env("ELBOW_FCNTL_PREFIXES", bed.path().canonicalize().unwrap())
+            .env("ELBOW_FCNTL_PREFIXES", testbed.path().canonicalize().unwrap())
             .env("ELBOW_FCNTL_IDENTITY", "path"),
         ClientKind::Hold => command.arg(env!("CARGO_BIN_EXE_elbow")),
     };
     command
         .env("ELBOW_LOCKS", &url)
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        .current_dir(bed.path());
+        .current_dir(testbed.path());
     match transport {
-        Transport::Tcp => command.env("ELBOW_LOCKS_KEY", bed.key()),
+        Transport::Tcp => command.env("ELBOW_LOCKS_KEY", testbed.key()),
         _ => command.env_remove("ELBOW_LOCKS_KEY"),
     };
     command

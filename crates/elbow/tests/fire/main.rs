@@ -12,12 +12,12 @@
 
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests look at files themselves, and fail where they must
 
-mod bed;
 mod clients;
 #[path = "../package/mod.rs"]
 mod package;
 mod process;
 mod schedule;
+mod testbed;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -28,10 +28,10 @@ use elbow_ranges::Footprint;
 use elbow_testkit::cases::{is_soak, seeds_of};
 use elbow_testkit::oracle::{Holding, Violation, judge, log::History};
 
-use self::bed::{Bed, FILES};
 use self::clients::{ClientKind, Programs, Slot};
 use self::process::{Process, now};
 use self::schedule::{CLIENTS, Event, Fault, PROXIES, Target, draw};
+use self::testbed::{FILES, Testbed};
 
 /// How long there is fire; the rest of a minute is what follows.
 const FIRE_MS: u64 = 45_000;
@@ -56,7 +56,7 @@ fn nobody_acts_on_a_lock_that_is_not_theirs_whatever_is_killed_stopped_restarted
 }
 
 struct Round<'a> {
-    bed: Bed,
+    testbed: Testbed,
     programs: &'a Programs,
     seed: u64,
     began: Instant,
@@ -74,7 +74,7 @@ struct Round<'a> {
 impl<'a> Round<'a> {
     fn new(programs: &'a Programs, seed: u64) -> Self {
         Self {
-            bed: Bed::start(),
+            testbed: Testbed::start(),
             programs,
             seed,
             began: Instant::now(),
@@ -130,7 +130,7 @@ impl<'a> Round<'a> {
 
     fn begin(&mut self, target: Target, fault: Fault) {
         let process = match target {
-            Target::Service => Some(self.bed.service()),
+            Target::Service => Some(self.testbed.service()),
             Target::Proxy(number) => self.proxies[number].as_mut(),
             Target::Client(number) => self.slots[number].process.as_mut(),
         };
@@ -147,8 +147,8 @@ impl<'a> Round<'a> {
         match (fault, target) {
             (Fault::Stop, _) => process.stop(),
             (_, Target::Service) => {
-                self.reasserted += self.bed.told("totals", "reasserted");
-                self.bed.kill();
+                self.reasserted += self.testbed.told("totals", "reasserted");
+                self.testbed.kill();
             }
             (_, Target::Proxy(_)) => process.kill(),
             (_, Target::Client(number)) => self.slots[number].kill(),
@@ -157,9 +157,9 @@ impl<'a> Round<'a> {
 
     fn end(&mut self, target: Target, fault: Fault) {
         match (target, fault) {
-            (Target::Service, Fault::Kill) => self.bed.start_again(),
-            (Target::Service, Fault::Move) => self.bed.start_with_a_copy(),
-            (Target::Service, Fault::Stop) => self.bed.service().go_on(),
+            (Target::Service, Fault::Kill) => self.testbed.start_again(),
+            (Target::Service, Fault::Move) => self.testbed.start_with_a_copy(),
+            (Target::Service, Fault::Stop) => self.testbed.service().go_on(),
             (Target::Proxy(number), _) => self.proxies[number].iter_mut().for_each(Process::go_on),
             (Target::Client(number), _) => self.slots[number].process.iter_mut().for_each(Process::go_on),
         }
@@ -178,7 +178,7 @@ impl<'a> Round<'a> {
         for (number, slot) in self.slots.iter_mut().enumerate() {
             let is_gone = slot.reap(false).unwrap_or_else(|why| panic!("{why}"));
             if is_gone && !away.contains(&Target::Client(number)) {
-                slot.start(&self.bed, self.programs, self.seed);
+                slot.start(&self.testbed, self.programs, self.seed);
             }
         }
     }
@@ -186,14 +186,14 @@ impl<'a> Round<'a> {
     fn tend_proxies(&mut self, away: &[Target]) {
         for (number, proxy) in self.proxies.iter_mut().enumerate() {
             if !away.contains(&Target::Proxy(number)) && proxy.as_mut().is_none_or(|proxy| proxy.ended().is_some()) {
-                *proxy = Some(self.bed.start_proxy(number));
+                *proxy = Some(self.testbed.start_proxy(number));
             }
         }
     }
 
     /// Whoever waits for a lock gets it in the end, since all others give theirs back.
     fn let_all_end(&mut self) {
-        let stop = self.bed.path().join("stop");
+        let stop = self.testbed.path().join("stop");
         std::fs::write(&stop, "").unwrap();
         let give_up = Instant::now() + PATIENCE;
         loop {
@@ -216,7 +216,12 @@ impl<'a> Round<'a> {
     }
 
     fn expect_that_all_is_free(&mut self) {
-        let addresses = [self.bed.unix(), self.bed.tcp(), self.bed.proxy(0), self.bed.proxy(1)];
+        let addresses = [
+            self.testbed.unix(),
+            self.testbed.tcp(),
+            self.testbed.proxy(0),
+            self.testbed.proxy(1),
+        ];
         for (address, file) in addresses.iter().flat_map(|address| FILES.map(|file| (address, file))) {
             self.expect_free(address, file);
         }
@@ -227,7 +232,7 @@ impl<'a> Round<'a> {
         let give_up = Instant::now() + PATIENCE;
         loop {
             self.tend_proxies(&[]);
-            let (client, file) = (self.bed.client(address), self.bed.path().join(file));
+            let (client, file) = (self.testbed.client(address), self.testbed.path().join(file));
             let hold = client.lock(&file, Footprint::whole(), LockMode::Exclusive, Wait::For(30_000));
             match hold.and_then(Hold::finish) {
                 Ok(()) => return,
@@ -260,10 +265,10 @@ impl<'a> Round<'a> {
             work(self, MORE_MS);
         }
         self.trouble = now();
-        self.bed.kill();
-        self.bed.start_without_memory();
+        self.testbed.kill();
+        self.testbed.start_without_memory();
         self.trouble_ends();
-        assert!(self.bed.told("", "grace_left_ms") > 0);
+        assert!(self.testbed.told("", "grace_left_ms") > 0);
         work(self, AFTER_MS);
         if is_last && is_soak("the end of a minute of silence") {
             std::thread::sleep(SILENT_FOR);
@@ -307,7 +312,7 @@ impl<'a> Round<'a> {
         let place = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fire-{}", self.seed));
         let _ = std::fs::remove_dir_all(&place);
         std::fs::create_dir_all(&place).unwrap();
-        for entry in std::fs::read_dir(self.bed.path()).unwrap().flatten() {
+        for entry in std::fs::read_dir(self.testbed.path()).unwrap().flatten() {
             let name = entry.file_name();
             if name.as_encoded_bytes().starts_with(b"log-") {
                 std::fs::copy(entry.path(), place.join(name)).unwrap();

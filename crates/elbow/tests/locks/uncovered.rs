@@ -14,9 +14,9 @@ use super::lockd::{Lockd, until};
 use crate::preload::{self, said};
 
 /// A service, with `dynamic` and `static` in its directory (`tests/locks/c/locker.c`), and a directory `below`, whose locks it has.
-struct Bed(Lockd);
+struct Testbed(Lockd);
 
-impl Bed {
+impl Testbed {
     fn new() -> Option<Self> {
         preload::library("libelbow_fcntl.so")?;
         let lockd = Lockd::start(&[]);
@@ -75,7 +75,7 @@ fn complaint(output: &Output) -> String {
 
 #[test]
 fn who_locks_past_the_service_is_named_refused_and_fails_the_run() {
-    let Some(bed) = Bed::new() else { return };
+    let Some(testbed) = Testbed::new() else { return };
     let mut ways = vec![
         ("./static fcntl below/f; true", "static", "is linked statically"),
         ("./static ofd below/f; true", "static", "is linked statically"),
@@ -94,7 +94,7 @@ fn who_locks_past_the_service_is_named_refused_and_fails_the_run() {
         ways.push(("./dynamic int80 below/f; true", "dynamic", "without libc"));
     }
     for (script, program, why) in ways {
-        let output = bed.run(&[], script);
+        let output = testbed.run(&[], script);
         let told = complaint(&output);
         let [(process, errno)] = &answers(&output)[..] else {
             panic!("{script}: {}", said(&output))
@@ -104,7 +104,7 @@ fn who_locks_past_the_service_is_named_refused_and_fails_the_run() {
             (libc::ENOLCK, Some(125)),
             "{script}: {told}"
         );
-        let (program, file) = (bed.shown(program), bed.shown("below/f"));
+        let (program, file) = (testbed.shown(program), testbed.shown("below/f"));
         let line = format!("elbow: process {process} ({program}) locks {file} past the lock service");
         let line = told
             .lines()
@@ -113,7 +113,7 @@ fn who_locks_past_the_service_is_named_refused_and_fails_the_run() {
         assert!(line.contains(why), "{script}: {line}");
         assert!(told.contains("locks of one process"), "{script}: {told}");
     }
-    assert_eq!(bed.0.total("grants"), 0);
+    assert_eq!(testbed.0.total("grants"), 0);
 }
 
 /// A lock of the whole file by syscall.FcntlFlock, and what the C program here says of it.
@@ -140,8 +140,8 @@ func main() {
 "#;
 
 /// Builds a program in Go in the bed's directory, without a network. No: there is no Go here.
-fn build_in_go(bed: &Bed, name: &str, source: &str, options: &[&str], cgo: &str) -> bool {
-    let place = bed.0.directory.path();
+fn build_in_go(testbed: &Testbed, name: &str, source: &str, options: &[&str], cgo: &str) -> bool {
+    let place = testbed.0.directory.path();
     let module = place.join(format!("{name}.module"));
     std::fs::create_dir(&module).unwrap();
     std::fs::write(module.join("go.mod"), "module locker\n\ngo 1.18\n").unwrap();
@@ -174,7 +174,7 @@ fn build_in_go(bed: &Bed, name: &str, source: &str, options: &[&str], cgo: &str)
 /// The heads of programs were made up, and the programs that damaged files were real.
 #[test]
 fn programs_in_go_are_refused_at_the_start_and_found_when_a_shell_runs_them() {
-    let Some(bed) = Bed::new() else { return };
+    let Some(testbed) = Testbed::new() else { return };
     let with_c = IN_GO.replace("package main\n", "package main\n\nimport \"C\"\n");
     let external = ["-ldflags", "-linkmode=external"];
     let programs: [(&str, &str, &[&str], &str, &str); 3] = [
@@ -184,10 +184,10 @@ fn programs_in_go_are_refused_at_the_start_and_found_when_a_shell_runs_them() {
     ];
     for (kind, source, options, cgo, why) in programs {
         let name = format!("go-{kind}");
-        if !build_in_go(&bed, &name, source, options, cgo) {
+        if !build_in_go(&testbed, &name, source, options, cgo) {
             return;
         }
-        let mut elbow = bed.0.elbow(&["lock", "exec", "--prefix", "below", "--"]);
+        let mut elbow = testbed.0.elbow(&["lock", "exec", "--prefix", "below", "--"]);
         let output = elbow.args([&*format!("./{name}"), "below/f"]).output().unwrap();
         let told = complaint(&output);
         assert_eq!(output.status.code(), Some(125), "{name}: {told}");
@@ -196,41 +196,41 @@ fn programs_in_go_are_refused_at_the_start_and_found_when_a_shell_runs_them() {
             "{name}: {}",
             said(&output)
         );
-        let output = bed.run(&[], &format!("./{name} below/f; true"));
+        let output = testbed.run(&[], &format!("./{name} below/f; true"));
         let told = complaint(&output);
         let [(process, errno)] = &answers(&output)[..] else {
             panic!("{name}: {}", said(&output))
         };
         let refused = (*errno, output.status.code());
         assert_eq!(refused, (libc::ENOLCK, Some(125)), "{name}: {told}");
-        let (program, file) = (bed.shown(&name), bed.shown("below/f"));
+        let (program, file) = (testbed.shown(&name), testbed.shown("below/f"));
         let line = format!("elbow: process {process} ({program}) locks {file} past the lock service");
         assert!(told.contains(&line) && told.contains(why), "{name}: {told}");
         // The lock itself is one that the kernel grants.
-        let output = bed.run(&[], &format!("./{name} other"));
+        let output = testbed.run(&[], &format!("./{name} other"));
         assert_eq!((answers(&output)[0].1, output.status.code()), (0, Some(0)), "{name}");
     }
-    assert_eq!(bed.0.total("grants"), 0);
+    assert_eq!(testbed.0.total("grants"), 0);
 }
 
 #[test]
 fn the_same_through_the_service_is_no_mistake() {
-    let Some(bed) = Bed::new() else { return };
+    let Some(testbed) = Testbed::new() else { return };
     for how in ["fcntl", "ofd", "flock"] {
-        let output = bed.run(&[], &format!("./dynamic {how} below/f; exit 3"));
+        let output = testbed.run(&[], &format!("./dynamic {how} below/f; exit 3"));
         assert_eq!((complaint(&output).as_str(), output.status.code()), ("", Some(3)));
         assert_eq!(answers(&output)[0].1, 0, "{how}");
     }
-    assert_eq!(bed.0.total("grants"), 3);
+    assert_eq!(testbed.0.total("grants"), 3);
 }
 
 #[test]
 fn who_locks_other_files_or_none_is_left_alone() {
-    let Some(bed) = Bed::new() else { return };
+    let Some(testbed) = Testbed::new() else { return };
     // The directory itself is locked by the kernel whoever asks.
     let script = "./static flock other; ./static fcntl other; ./dynamic raw other; env -i ./dynamic ofd other; \
                   env -i flock below true; env -i sh -c 'echo text >below/f'";
-    let output = bed.run(&[], script);
+    let output = testbed.run(&[], script);
     assert_eq!((complaint(&output).as_str(), output.status.code()), ("", Some(0)));
     assert!(
         answers(&output).iter().all(|(_, errno)| *errno == 0),
@@ -238,15 +238,15 @@ fn who_locks_other_files_or_none_is_left_alone() {
         said(&output)
     );
     // A bad descriptor is the kernel's to tell.
-    let output = bed.run(&[], "env -i python3 -c 'import fcntl; fcntl.flock(77, fcntl.LOCK_EX)'");
+    let output = testbed.run(&[], "env -i python3 -c 'import fcntl; fcntl.flock(77, fcntl.LOCK_EX)'");
     assert!(complaint(&output).contains("Bad file descriptor"), "{}", said(&output));
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
 }
 
 #[test]
 fn each_process_is_told_once() {
-    let Some(bed) = Bed::new() else { return };
-    let output = bed.run(&[], "./static fcntl below/a below/b below/c; ./static flock below/a");
+    let Some(testbed) = Testbed::new() else { return };
+    let output = testbed.run(&[], "./static fcntl below/a below/b below/c; ./static flock below/a");
     let told = complaint(&output);
     assert_eq!(told.matches("past the lock service").count(), 2, "{told}");
     assert!(told.contains("locks of 2 processes"), "{told}");
@@ -254,9 +254,9 @@ fn each_process_is_told_once() {
 
 #[test]
 fn with_warn_they_are_told_and_go_on_and_with_ignore_nobody_looks() {
-    let Some(bed) = Bed::new() else { return };
+    let Some(testbed) = Testbed::new() else { return };
     for (choice, told) in [("warn", true), ("ignore", false)] {
-        let output = bed.run(&["--uncovered", choice], "./static flock below/f; exit 3");
+        let output = testbed.run(&["--uncovered", choice], "./static flock below/f; exit 3");
         assert_eq!(output.status.code(), Some(3), "{}", said(&output));
         assert_eq!(answers(&output)[0].1, 0, "{}", said(&output));
         assert_eq!(
@@ -266,7 +266,7 @@ fn with_warn_they_are_told_and_go_on_and_with_ignore_nobody_looks() {
             said(&output)
         );
         // What is known before the start is treated alike.
-        let mut elbow = bed
+        let mut elbow = testbed
             .0
             .elbow(&["lock", "exec", "--prefix", "below", "--uncovered", choice]);
         let output = elbow.args(["--", "./static", "flock", "below/f"]).output().unwrap();
@@ -283,38 +283,38 @@ fn with_warn_they_are_told_and_go_on_and_with_ignore_nobody_looks() {
 /// Without `CAP_SYS_ADMIN` the filter needs `no_new_privs`.
 #[test]
 fn it_needs_no_rights() {
-    let Some(bed) = Bed::new() else { return };
+    let Some(testbed) = Testbed::new() else { return };
     let mut setpriv = Command::new("setpriv");
     let is_root = rustix::process::geteuid().is_root();
     let without = ["--bounding-set=-sys_admin", "--inh-caps=-sys_admin"];
     setpriv.args(without.iter().filter(|_| is_root)).arg("--");
-    let exec = bed.exec(
+    let exec = testbed.exec(
         &[],
         "grep NoNewPrivs: /proc/self/status >below/rights; ./static flock below/f; true",
     );
     setpriv.arg(exec.get_program()).args(exec.get_args());
     setpriv.envs(exec.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let output = setpriv.current_dir(bed.0.directory.path()).output().unwrap();
+    let output = setpriv.current_dir(testbed.0.directory.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(125), "{}", said(&output));
     assert!(
         complaint(&output).contains("past the lock service"),
         "{}",
         said(&output)
     );
-    let rights = std::fs::read_to_string(bed.0.directory.path().join("below/rights")).unwrap();
+    let rights = std::fs::read_to_string(testbed.0.directory.path().join("below/rights")).unwrap();
     assert_eq!(rights, "NoNewPrivs:\t1\n", "it was run without rights");
 }
 
 #[test]
 fn within_another_run_for_the_same_directories_the_outer_one_looks() {
-    let Some(bed) = Bed::new() else { return };
+    let Some(testbed) = Testbed::new() else { return };
     let inner = |prefix: &str, options: &str| {
         format!(
             "'{}' lock exec --prefix {prefix} {options} -- sh -c './static flock below/f'",
             env!("CARGO_BIN_EXE_elbow")
         )
     };
-    let output = bed.run(&[], &inner("below", ""));
+    let output = testbed.run(&[], &inner("below", ""));
     let told = complaint(&output);
     assert_eq!(
         (output.status.code(), answers(&output)[0].1),
@@ -322,13 +322,13 @@ fn within_another_run_for_the_same_directories_the_outer_one_looks() {
         "{told}"
     );
     assert!(!told.contains("cannot be seen"), "{told}");
-    let output = bed.run(&["--uncovered", "warn"], &inner(".", ""));
+    let output = testbed.run(&["--uncovered", "warn"], &inner(".", ""));
     assert!(
         complaint(&output).contains("cannot be seen here: somebody else looks"),
         "{}",
         said(&output)
     );
-    let output = bed.run(&[], &inner(".", "--uncovered fail"));
+    let output = testbed.run(&[], &inner(".", "--uncovered fail"));
     assert_eq!(
         (output.status.code(), output.stdout.as_slice()),
         (Some(125), &b""[..]),
@@ -338,8 +338,8 @@ fn within_another_run_for_the_same_directories_the_outer_one_looks() {
 }
 
 /// Starts a run whose command says `ready`.
-fn start(bed: &Bed, script: &str) -> Child {
-    let mut run = bed
+fn start(testbed: &Testbed, script: &str) -> Child {
+    let mut run = testbed
         .exec(&[], script)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -392,13 +392,13 @@ fn is_there(process: u32) -> bool {
 
 #[test]
 fn when_the_lookout_dies_no_lock_is_taken_in_secret_and_the_run_fails() {
-    let Some(bed) = Bed::new() else { return };
+    let Some(testbed) = Testbed::new() else { return };
     let run = start(
-        &bed,
+        &testbed,
         "echo ready; while [ ! -e go ]; do sleep 0.01; done; ./static flock below/f; ./dynamic flock below/f",
     );
     kill(lookout_of(&run), Signal::KILL);
-    std::fs::write(bed.0.directory.path().join("go"), "").unwrap();
+    std::fs::write(testbed.0.directory.path().join("go"), "").unwrap();
     let output = run.wait_with_output().unwrap();
     let errors: Vec<i32> = answers(&output).into_iter().map(|(_, errno)| errno).collect();
     assert_eq!(
@@ -412,11 +412,11 @@ fn when_the_lookout_dies_no_lock_is_taken_in_secret_and_the_run_fails() {
 
 #[test]
 fn what_the_command_leaves_behind_is_looked_at_and_nobody_waits_for_it() {
-    let Some(bed) = Bed::new() else { return };
-    let here = bed.0.directory.path();
+    let Some(testbed) = Testbed::new() else { return };
+    let here = testbed.0.directory.path();
     let script = "(exec >later 2>&1 </dev/null; while [ ! -e go ]; do sleep 0.01; done; ./static flock below/f other; \
                   ./dynamic flock below/f; echo done) & echo ready; while [ ! -e end ]; do sleep 0.01; done";
-    let run = start(&bed, script);
+    let run = start(&testbed, script);
     let lookout = lookout_of(&run);
     std::fs::write(here.join("end"), "").unwrap();
     // Its standard error is closed by all: nobody holds the pipe.
@@ -436,9 +436,9 @@ fn what_the_command_leaves_behind_is_looked_at_and_nobody_waits_for_it() {
 
 #[test]
 fn signals_reach_the_command_and_its_end_is_ours() {
-    let Some(bed) = Bed::new() else { return };
+    let Some(testbed) = Testbed::new() else { return };
     let run = start(
-        &bed,
+        &testbed,
         "trap 'echo told; exit 5' USR1 TERM; echo ready; while :; do sleep 0.05; done",
     );
     kill(run.id(), Signal::USR1);
@@ -449,7 +449,7 @@ fn signals_reach_the_command_and_its_end_is_ours() {
         "{}",
         said(&output)
     );
-    let mut run = start(&bed, "echo ready; exec sleep 600");
+    let mut run = start(&testbed, "echo ready; exec sleep 600");
     until("it sleeps", || child_of(run.id(), "sleep").is_some());
     let command = child_of(run.id(), "sleep").unwrap();
     run.kill().unwrap();
@@ -459,8 +459,8 @@ fn signals_reach_the_command_and_its_end_is_ours() {
 
 #[test]
 fn many_processes_that_lock_at_once_are_all_answered() {
-    let Some(bed) = Bed::new() else { return };
-    let output = bed.run(
+    let Some(testbed) = Testbed::new() else { return };
+    let output = testbed.run(
         &[],
         "for i in 1 2 3 4 5 6 7 8; do ./static flock below/f$i other$i & done; wait",
     );
@@ -474,18 +474,18 @@ fn many_processes_that_lock_at_once_are_all_answered() {
 /// The story: the lookout waited for the reader of standard error, and whoever locked waited for the lookout.
 #[test]
 fn nobody_who_locks_waits_for_who_reads_the_messages() {
-    let Some(bed) = Bed::new() else { return };
+    let Some(testbed) = Testbed::new() else { return };
     let (mut messages, mut full) = std::io::pipe().unwrap();
     fcntl_setfl(&full, OFlags::NONBLOCK).unwrap();
     while full.write(&[b'.'; 4096]).is_ok() {}
     fcntl_setfl(&full, OFlags::empty()).unwrap();
-    let mut elbow = bed.exec(
+    let mut elbow = testbed.exec(
         &[],
         "./static flock below/a; ./static flock other below/b; echo >done; while [ ! -e read ]; do sleep 0.01; done",
     );
     let mut run = elbow.stdout(Stdio::null()).stderr(full).spawn().unwrap();
     drop(elbow);
-    let here = bed.0.directory.path();
+    let here = testbed.0.directory.path();
     until("all have been answered", || here.join("done").exists());
     std::fs::write(here.join("read"), "").unwrap();
     let mut told = String::new();
@@ -495,11 +495,11 @@ fn nobody_who_locks_waits_for_who_reads_the_messages() {
 }
 
 /// Looks at the lookout of a run by strace(1), which ends with it; what it saw is in `seen`.
-fn trace(bed: &Bed, lookout: u32, options: &[&str]) -> Child {
+fn trace(testbed: &Testbed, lookout: u32, options: &[&str]) -> Child {
     let mut strace = Command::new("strace");
     strace
         .args(["-f", "-qq", "-o"])
-        .arg(bed.0.directory.path().join("seen"))
+        .arg(testbed.0.directory.path().join("seen"))
         .args(options);
     let child = strace.args(["-p", &lookout.to_string()]).spawn().unwrap();
     until("it is traced", || {
@@ -513,23 +513,23 @@ fn trace(bed: &Bed, lookout: u32, options: &[&str]) -> Child {
 /// The story: the file of the program was read before each answer. On a mount that does not answer all locks of the run waited for it.
 #[test]
 fn a_program_is_looked_at_once_and_after_its_call_was_answered() {
-    let Some(bed) = Bed::new() else { return };
+    let Some(testbed) = Testbed::new() else { return };
     let run = start(
-        &bed,
+        &testbed,
         "echo ready; while [ ! -e go ]; do sleep 0.01; done; ./static flock below/a below/b below/c",
     );
-    let mut strace = trace(&bed, lookout_of(&run), &["-e", "trace=ioctl,openat"]);
-    std::fs::write(bed.0.directory.path().join("go"), "").unwrap();
+    let mut strace = trace(&testbed, lookout_of(&run), &["-e", "trace=ioctl,openat"]);
+    std::fs::write(testbed.0.directory.path().join("go"), "").unwrap();
     let output = run.wait_with_output().unwrap();
     let told = complaint(&output);
     assert!(told.contains("is linked statically"), "{told}");
     strace.wait().unwrap();
-    let seen = std::fs::read_to_string(bed.0.directory.path().join("seen")).unwrap();
+    let seen = std::fs::read_to_string(testbed.0.directory.path().join("seen")).unwrap();
     let lines_with = |words: [&str; 2]| {
         let is_one = |line: &&str| words.iter().any(|word| line.contains(word));
         seen.lines().filter(is_one).count()
     };
-    let program = [&*format!("{}\"", bed.shown("static")), "/exe\""];
+    let program = [&*format!("{}\"", testbed.shown("static")), "/exe\""];
     assert_eq!(lines_with(program), 1, "{seen}");
     assert_eq!(lines_with(["/maps\"", "/maps\""]), 1, "{seen}");
     assert_eq!(lines_with(["NOTIF_SEND,", "NOTIF_SEND,"]), 3, "{seen}");
@@ -547,18 +547,18 @@ fn a_signal_ends_no_lock_call_that_is_looked_at() {
     if (numbers.next(), numbers.next()) < (Some(5), Some(19)) {
         return println!("SKIPPED: Linux {release} ends them");
     }
-    let Some(bed) = Bed::new() else { return };
+    let Some(testbed) = Testbed::new() else { return };
     let run = start(
-        &bed,
+        &testbed,
         "echo ready; while [ ! -e go ]; do sleep 0.01; done; ./static alarm other",
     );
     let slow = ["-e", "trace=readlink,readlinkat", "-e"];
     let inject = ["inject=readlink,readlinkat:delay_enter=3000000"];
-    let mut strace = trace(&bed, lookout_of(&run), &[slow.as_slice(), &inject].concat());
-    std::fs::write(bed.0.directory.path().join("go"), "").unwrap();
+    let mut strace = trace(&testbed, lookout_of(&run), &[slow.as_slice(), &inject].concat());
+    std::fs::write(testbed.0.directory.path().join("go"), "").unwrap();
     let output = run.wait_with_output().unwrap();
     strace.wait().unwrap();
-    let seen = std::fs::read_to_string(bed.0.directory.path().join("seen")).unwrap();
+    let seen = std::fs::read_to_string(testbed.0.directory.path().join("seen")).unwrap();
     assert!(seen.contains("(DELAYED)"), "nobody waited: {seen}");
     assert_eq!(answers(&output)[0].1, 0, "{}", said(&output));
 }
@@ -569,13 +569,13 @@ fn who_is_not_looked_at_keeps_its_rights() {
     if !rustix::process::geteuid().is_root() {
         return println!("SKIPPED: needs root, to have a listener that takes no rights");
     }
-    let Some(bed) = Bed::new() else { return };
+    let Some(testbed) = Testbed::new() else { return };
     let script = format!(
         "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin -- '{}' lock exec --prefix . -- \
          grep NoNewPrivs: /proc/self/status",
         env!("CARGO_BIN_EXE_elbow")
     );
-    let output = bed.run(&[], &script);
+    let output = testbed.run(&[], &script);
     let told = complaint(&output);
     assert!(told.contains("cannot be seen here: somebody else looks"), "{told}");
     assert_eq!(output.stdout, b"NoNewPrivs:\t0\n", "{}", said(&output));

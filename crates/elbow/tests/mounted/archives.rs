@@ -1,6 +1,6 @@
 //! Programs that unpack and copy trees: tar, unzip, rsync, cp, rm.
 
-use crate::ground::Ground;
+use crate::test_dir::TestDir;
 
 /// A tree with what archives hold: modes, old times, links of both kinds, empty and larger files, odd names.
 const TREE: &str = r#"
@@ -19,24 +19,24 @@ const TREE: &str = r#"
 
 #[test]
 fn tar_extracts_as_without_a_job() {
-    let ground = Ground::new(&format!(
+    let test_dir = TestDir::new(&format!(
         "{TREE} tar -C \"$OUT\" -cf \"$OUT/tree.tar\" --format=posix tree"
     ));
-    ground.assert_same_as_native("tar xpf \"$OUT/tree.tar\"");
+    test_dir.assert_same_as_native("tar xpf \"$OUT/tree.tar\"");
 }
 
 #[test]
 fn tar_extracts_over_an_old_tree() {
-    let ground = Ground::new(&format!(
+    let test_dir = TestDir::new(&format!(
         "{TREE} tar -C \"$OUT\" -cf \"$OUT/tree.tar\" --format=posix tree; mkdir -p tree/src/1; printf old > tree/src/1/file1; printf mine > tree/mine; ln -s mine tree/large"
     ));
-    ground.assert_same_as_native("tar xpf \"$OUT/tree.tar\"");
+    test_dir.assert_same_as_native("tar xpf \"$OUT/tree.tar\"");
 }
 
 #[test]
 fn tar_packs_what_the_job_has_just_made() {
-    let ground = Ground::new("seq 1 5000 > old");
-    ground.assert_same_as_native(
+    let test_dir = TestDir::new("seq 1 5000 > old");
+    test_dir.assert_same_as_native(
         "mkdir d; for i in $(seq 50); do seq $i > d/$i; done; touch -d @1000000000 d/* d
          tar c --sort=name --mtime=@0 d old > t.tar; rm -r d; tar xf t.tar; cksum t.tar > seen",
     );
@@ -44,24 +44,24 @@ fn tar_packs_what_the_job_has_just_made() {
 
 #[test]
 fn unzip_extracts_with_symbolic_links() {
-    let ground = Ground::new(&format!("{TREE} cd \"$OUT\"; zip -qry tree.zip tree; cd \"$WORK\""));
-    ground.assert_same_as_native("unzip -q \"$OUT/tree.zip\"");
+    let test_dir = TestDir::new(&format!("{TREE} cd \"$OUT\"; zip -qry tree.zip tree; cd \"$WORK\""));
+    test_dir.assert_same_as_native("unzip -q \"$OUT/tree.zip\"");
 }
 
 #[test]
 fn a_second_rsync_transfers_nothing() {
-    let ground = Ground::new(TREE);
-    ground.assert_same_as_native(
+    let test_dir = TestDir::new(TREE);
+    test_dir.assert_same_as_native(
         "rsync -aH \"$OUT/tree/\" copy; rsync -aHi \"$OUT/tree/\" copy > second; test ! -s second",
     );
-    let after = ground.native("rsync -aHi \"$OUT/tree/\" copy");
+    let after = test_dir.native("rsync -aHi \"$OUT/tree/\" copy");
     after.assert_code(0);
     assert_eq!(after.out, "", "after the commit rsync found something to do");
 }
 
 #[test]
 fn cp_and_rm_work_on_whole_trees() {
-    let ground = Ground::new(&format!("{TREE} cp -a \"$OUT/tree\" old; cp -a \"$OUT/tree\" doomed"));
-    ground
+    let test_dir = TestDir::new(&format!("{TREE} cp -a \"$OUT/tree\" old; cp -a \"$OUT/tree\" doomed"));
+    test_dir
         .assert_same_as_native("cp -a old copy; rm -rf doomed; cp -al copy linked; rm -rf copy/src; mv old/dir moved");
 }

@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use crate::ground::Ground;
 use crate::ordinary_user::{USER, ground_of};
+use crate::test_dir::TestDir;
 
 /// What carries every kind of attribute that programs copy: larger than what is written in one piece, and small.
 const ATTRIBUTED: &str = "cd \"$OUT\"; mkdir tree; head -c 5242880 /dev/urandom > tree/large; head -c 300 /dev/urandom > tree/small
@@ -16,8 +16,8 @@ const ATTRIBUTED: &str = "cd \"$OUT\"; mkdir tree; head -c 5242880 /dev/urandom 
 /// `cp -a` of a file of 5 MiB left its extended attributes and its access control list behind.
 #[test]
 fn attributes_of_large_files_are_kept_by_copying_and_archiving_programs() {
-    let ground = Ground::new(ATTRIBUTED);
-    ground.assert_same_as_native(
+    let test_dir = TestDir::new(ATTRIBUTED);
+    test_dir.assert_same_as_native(
         "cp -a \"$OUT/tree\" copied; rsync -aXA \"$OUT/tree/\" synced; rsync -aXA \"$OUT/tree/\" synced
          tar --xattrs --xattrs-include='*' --acls -xf \"$OUT/tree.tar\"; cp -a \"$OUT/tree/large\" over; cp -a \"$OUT/tree/large\" over
          for i in 1 2 3 4; do cp -a \"$OUT/tree/large\" large$i; done; getfattr -hdm - -- */large large* over > \"$OUT/xattrs\"",
@@ -80,7 +80,7 @@ fn set_id_bits_and_capabilities_are_kept_and_taken_away_as_natively() {
         "cat > \"$OUT/steps.py\" <<'END'\n{STEPWISE}\nEND\nfor f in old old-and-set; do seq 100 > $f; chmod 4755 $f
          setfattr -n security.capability -v 0x0100000200040000000000000000000000000000 $f; done"
     );
-    Ground::new(&seed).assert_same_as_native("python3 \"$OUT/steps.py\"");
+    TestDir::new(&seed).assert_same_as_native("python3 \"$OUT/steps.py\"");
 }
 
 #[test]
@@ -114,19 +114,20 @@ fn what_is_moved_keeps_its_rights_and_inherits_nothing() {
          # Times aside, each user may read and write inside what they may outside.
          {stranger} 'for f in */* */*/*; do test -r $f && echo r $f; test -w $f && echo w $f; done; true' > may"
     );
-    let ground = Ground::new(HEIRS);
-    std::fs::set_permissions(ground.root(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("open to all");
-    let ground = ground.ignoring(&["may"]);
-    ground.assert_same_as_native(&script);
+    let test_dir = TestDir::new(HEIRS);
+    std::fs::set_permissions(test_dir.root(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("open to all");
+    let test_dir = test_dir.ignoring(&["may"]);
+    test_dir.assert_same_as_native(&script);
     let may = format!(
         "cd \"$WORK\"; {stranger} 'for f in */* */*/*; do test -r $f && echo r $f; test -w $f && echo w $f; done; true'"
     );
     assert_eq!(
-        ground.native(&may).out.as_bytes(),
-        ground.content("may"),
+        test_dir.native(&may).out.as_bytes(),
+        test_dir.content("may"),
         "what a stranger may do after the commit and inside of the job"
     );
-    ground
+    test_dir
         .with_options(&["--publish", "eager"])
         .assert_same_as_native(INHERITING);
 }
@@ -135,15 +136,15 @@ fn what_is_moved_keeps_its_rights_and_inherits_nothing() {
 #[test]
 fn a_directory_that_inherits_too_little_for_its_owner_can_be_opened_and_filled() {
     const LITTLE: &str = "setfacl -d -m u::r-x,u:77:rwx,g::r-x,o::---";
-    let ground = ground_of(USER, &format!("mkdir plain acl; echo old > acl/old; {LITTLE} acl"));
-    ground.assert_same_as_native(
+    let test_dir = ground_of(USER, &format!("mkdir plain acl; echo old > acl/old; {LITTLE} acl"));
+    test_dir.assert_same_as_native(
         "mkdir acl/d; chmod u+w acl/d; mkdir acl/d/e; chmod u+w acl/d/e; echo x > acl/d/e/f; echo y > acl/d/g
          mkdir plain/h; echo z > plain/h/f; mv plain/h acl/; mkdir -p plain/j/k; chmod 755 plain/j; chmod 0 plain/j/k; sleep 0.3
          mkdir plain/j/l; chmod 700 plain/j/k",
     );
     // The same of the directory of the job itself.
-    let ground = ground_of(USER, &format!("echo old > old; mkdir d; {LITTLE} ."));
-    ground.assert_same_as_native(
+    let test_dir = ground_of(USER, &format!("echo old > old; mkdir d; {LITTLE} ."));
+    test_dir.assert_same_as_native(
         "mkdir e; chmod u+w e; echo x > e/f; echo y > g; for i in 1 2 3; do echo more >> old; sleep 0.2; done; mv old d/
          ln -s g h; ln g i",
     );
@@ -152,10 +153,10 @@ fn a_directory_that_inherits_too_little_for_its_owner_can_be_opened_and_filled()
 /// Through root's mount everybody could read what lies in a directory of mode 700.
 #[test]
 fn a_mount_shows_nobody_what_they_cannot_reach_below_it() {
-    let ground = Ground::new("echo x > f; mkdir d; echo y > d/f; chmod -R a+rX .");
+    let test_dir = TestDir::new("echo x > f; mkdir d; echo y > d/f; chmod -R a+rX .");
     let stranger = |path: &std::path::Path| {
         let path = path.to_str().expect("UTF-8");
-        ground.native(&format!(
+        test_dir.native(&format!(
             "setpriv --reuid 1000 --regid 1000 --clear-groups cat {path}/d/f 2>&1 || true"
         ))
     };
@@ -165,7 +166,7 @@ fn a_mount_shows_nobody_what_they_cannot_reach_below_it() {
     // Somewhere else than below the root of the ground, which may be closed.
     let elsewhere = tempfile::tempdir().expect("temporary directory");
     open(elsewhere.path().to_owned(), 0o755);
-    let (work, mount) = (ground.work(""), elsewhere.path());
+    let (work, mount) = (test_dir.work(""), elsewhere.path());
     let words = ["mount", work.to_str().expect("UTF-8"), mount.to_str().expect("UTF-8")];
     for (mode, sees) in [
         (0o700, false),
@@ -174,8 +175,8 @@ fn a_mount_shows_nobody_what_they_cannot_reach_below_it() {
         (0o711, true),
         (0o755, true),
     ] {
-        open(ground.root(), mode);
-        let said = ground.elbow(&words);
+        open(test_dir.root(), mode);
+        let said = test_dir.elbow(&words);
         said.assert_code(0);
         assert_eq!(
             said.err.contains("only root can use the mount"),
@@ -186,15 +187,15 @@ fn a_mount_shows_nobody_what_they_cannot_reach_below_it() {
         assert_eq!(std::fs::read(mount.join("d/f")).expect("root reads"), b"y\n");
         let cat = stranger(mount);
         assert_eq!(cat.out == "y\n", sees, "{mode:o}: {}", cat.out);
-        ground.elbow(&["rollback", words[2]]).assert_code(0);
+        test_dir.elbow(&["rollback", words[2]]).assert_code(0);
     }
     // Over itself there is the same way to it as before.
     for (mode, sees) in [(0o700, false), (0o755, true)] {
-        open(ground.root(), mode);
-        ground.elbow(&["mount", words[1], words[1]]).assert_code(0);
+        open(test_dir.root(), mode);
+        test_dir.elbow(&["mount", words[1], words[1]]).assert_code(0);
         let cat = stranger(&work);
         assert_eq!(cat.out == "y\n", sees, "{mode:o}: {}", cat.out);
-        ground.elbow(&["rollback", words[1]]).assert_code(0);
+        test_dir.elbow(&["rollback", words[1]]).assert_code(0);
     }
 }
 
@@ -219,19 +220,19 @@ os.read(said, 1)
 /// Of what a process that the command left behind had written to mapped memory, nothing was stored in 19 of 25 jobs.
 #[test]
 fn what_processes_left_behind_have_written_to_mapped_memory_is_stored() {
-    let ground = Ground::new(&format!(
+    let test_dir = TestDir::new(&format!(
         "cat > \"$OUT/map.py\" <<'END'\n{MAPPED}\nEND\nhead -c 4194304 /dev/zero > old"
     ));
     for round in 0..12 {
-        ground.restore();
+        test_dir.restore();
         let way = if round % 3 == 0 { "ends" } else { "stays" };
-        ground
+        test_dir
             .job(&[], &format!("python3 \"$OUT/map.py\" {way}"))
             .assert_code(0);
-        let new = ground.content("mapped");
+        let new = test_dir.content("mapped");
         assert_eq!(new.len(), 16 << 20);
         let lost = new.chunks(4096).filter(|page| page[0] != b'n').count();
-        let old = ground.content("old");
+        let old = test_dir.content("old");
         let unchanged = old.chunks(4096).filter(|page| page[0] != b'c').count();
         assert_eq!(
             (lost, unchanged),
@@ -254,15 +255,15 @@ for name, by_name in ("by-descriptor", False), ("by-name", True), ("new", True):
     os.utime(name if by_name else fd, (1100000000, 1200000000))
     print(int(os.stat(name).st_mtime), mapped[4096])
 "#;
-    let ground = Ground::new(&format!(
+    let test_dir = TestDir::new(&format!(
         "cat > \"$OUT/map.py\" <<'END'\n{script}\nEND\nhead -c 65536 /dev/zero > by-descriptor; cp by-descriptor by-name"
     ));
-    let told = ground.job(&[], "python3 \"$OUT/map.py\"");
+    let told = test_dir.job(&[], "python3 \"$OUT/map.py\"");
     told.assert_code(0);
     assert_eq!(told.out.trim(), ["1200000000 1"; 3].join("\n"));
     for name in ["by-descriptor", "by-name", "new"] {
-        assert_eq!(ground.content(name)[4096], 1, "{name}");
-        let stored = std::fs::metadata(ground.work(name)).expect("what was written to");
+        assert_eq!(test_dir.content(name)[4096], 1, "{name}");
+        let stored = std::fs::metadata(test_dir.work(name)).expect("what was written to");
         assert_eq!(stored.mtime(), 1_200_000_000, "{name}");
     }
 }
@@ -275,16 +276,16 @@ fn extended_attributes_beyond_the_room_for_them_are_refused_as_natively() {
         touch many; for n in $(seq 60); do if setfattr -n user.name$n -v \"$(head -c 100 /dev/zero | tr '\\0' w)\" many 2>/dev/null; then echo $n; fi
         done > numbers; setfattr -x user.name1 many; setfattr -n user.again -v short many
         setfattr -n user.a -v \"$(head -c 5000 /dev/zero | tr '\\0' v)\" old 2> err-old || echo refused > old-refused";
-    let ground = Ground::new("printf x > old; setfattr -n user.old -v 1 old");
-    ground.restore();
-    ground.native(script).assert_code(0);
-    let numbers = ground.content("numbers");
+    let test_dir = TestDir::new("printf x > old; setfattr -n user.old -v 1 old");
+    test_dir.restore();
+    test_dir.native(script).assert_code(0);
+    let numbers = test_dir.content("numbers");
     if numbers.ends_with(b"60\n") {
-        return crate::ground::unavailable(
+        return crate::test_dir::unavailable(
             "a file system with little room for extended attributes below the temporary directory",
         );
     }
-    ground.ignoring(&["numbers"]).assert_same_as_native(script);
+    test_dir.ignoring(&["numbers"]).assert_same_as_native(script);
 }
 
 /// The same for a user's job, and for a mount that is committed while a process has it mapped.
@@ -293,9 +294,9 @@ fn mapped_memory_is_stored_of_a_users_job_and_of_a_mount() {
     let seed = format!(
         "cat > \"$OUT/map.py\" <<'END'\n{MAPPED}\nEND\nhead -c 4194304 /dev/zero > old; chmod a+r \"$OUT/map.py\"; mkdir \"$OUT/mount\""
     );
-    let assert_stored = |ground: &Ground, note: &str| {
+    let assert_stored = |test_dir: &TestDir, note: &str| {
         let first_bytes = |name: &str| {
-            ground
+            test_dir
                 .content(name)
                 .chunks(4096)
                 .map(|page| page[0])
@@ -304,26 +305,26 @@ fn mapped_memory_is_stored_of_a_users_job_and_of_a_mount() {
         assert_eq!(first_bytes("mapped"), vec![b'n'; 4096], "{note}");
         assert_eq!(first_bytes("old"), vec![b'c'; 1024], "{note}");
         // What is written in memory takes no rights away; the job's own writing to the old file would.
-        let old = std::fs::metadata(ground.work("old")).expect("what was written to");
+        let old = std::fs::metadata(test_dir.work("old")).expect("what was written to");
         assert_eq!(old.mode() & 0o7777, 0o6755, "{note}");
     };
-    let ground = ground_of(USER, &seed);
+    let test_dir = ground_of(USER, &seed);
     for _ in 0..4 {
-        ground.native("chmod 6755 old").assert_code(0);
-        ground
+        test_dir.native("chmod 6755 old").assert_code(0);
+        test_dir
             .job(&[], "rm -f mapped; python3 \"$OUT/map.py\" stays")
             .assert_code(0);
-        assert_stored(&ground, "a user's job");
+        assert_stored(&test_dir, "a user's job");
     }
-    let ground = Ground::new(&seed);
+    let test_dir = TestDir::new(&seed);
     for _ in 0..4 {
-        ground.restore();
+        test_dir.restore();
         let script = format!(
             "chmod 6755 old; \"{elbow}\" mount \"$WORK\" \"$OUT/mount\"; cd \"$OUT/mount\"; python3 \"$OUT/map.py\" stays; cd /
              \"{elbow}\" commit \"$OUT/mount\"",
             elbow = env!("CARGO_BIN_EXE_elbow")
         );
-        ground.native(&script).assert_code(0);
-        assert_stored(&ground, "a mount");
+        test_dir.native(&script).assert_code(0);
+        assert_stored(&test_dir, "a mount");
     }
 }

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use crate::ground::{Ground, wait_for};
 use crate::loop_disk::LoopDisk;
+use crate::test_dir::{TestDir, wait_for};
 
 /// An old tree with old times, to be changed in every way by [`CHANGES`].
 const OLD: &str = "mkdir -p d/sub keep empty; for i in 1 2 3 4 5; do seq $i 5000 > d/$i; printf $i > d/sub/$i; done
@@ -23,71 +23,71 @@ fn changes_then_wait(end: &str) -> String {
 
 #[test]
 fn nothing_is_visible_before_the_commit_and_all_of_it_after() {
-    let ground = Ground::new(OLD);
-    ground.assert_same_as_native(CHANGES);
+    let test_dir = TestDir::new(OLD);
+    test_dir.assert_same_as_native(CHANGES);
 
-    let before = ground.restore();
-    let job = ground.start_job(&[], &changes_then_wait("exit 0"));
-    wait_for("the job's changes", || ground.outside("changed").exists());
-    ground.assert_seen_from_outside_as(&before);
-    ground.touch_outside("go");
+    let before = test_dir.restore();
+    let job = test_dir.start_job(&[], &changes_then_wait("exit 0"));
+    wait_for("the job's changes", || test_dir.outside("changed").exists());
+    test_dir.assert_seen_from_outside_as(&before);
+    test_dir.touch_outside("go");
     job.finish().assert_code(0);
-    ground.assert_differs_from(&before);
+    test_dir.assert_differs_from(&before);
 }
 
 #[test]
 fn a_failed_job_leaves_the_tree_as_it_was() {
-    let ground = Ground::new(OLD);
-    let before = ground.restore();
-    let run = ground.job(&[], &format!("{CHANGES}; ls -R; exit 1"));
+    let test_dir = TestDir::new(OLD);
+    let before = test_dir.restore();
+    let run = test_dir.job(&[], &format!("{CHANGES}; ls -R; exit 1"));
     run.assert_code(1);
     assert!(run.out.contains("kept"), "the job did not make its changes");
-    ground.assert_equals(&before);
+    test_dir.assert_equals(&before);
 }
 
 #[test]
 fn an_eager_job_shows_new_things_at_once_and_takes_them_back() {
-    let ground = Ground::new(OLD);
-    let before = ground.restore();
+    let test_dir = TestDir::new(OLD);
+    let before = test_dir.restore();
     let script = "mkdir new; echo line > new/log; echo top > top; printf changed >> d/1
         : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done; exit 3";
-    let job = ground.start_job(&["--publish", "eager"], script);
+    let job = test_dir.start_job(&["--publish", "eager"], script);
     wait_for("the new file under its own name", || {
-        ground.read("new/log") == b"line\n" && ground.read("top") == b"top\n"
+        test_dir.read("new/log") == b"line\n" && test_dir.read("top") == b"top\n"
     });
     assert!(
-        !ground.read("d/1").ends_with(b"changed"),
+        !test_dir.read("d/1").ends_with(b"changed"),
         "an old file was changed before the commit"
     );
-    ground.touch_outside("go");
+    test_dir.touch_outside("go");
     job.finish().assert_code(3);
-    ground.assert_equals(&before);
+    test_dir.assert_equals(&before);
 }
 
 #[test]
 fn an_eager_job_commits_like_any_other() {
-    let ground = Ground::new(OLD);
-    ground
+    let test_dir = TestDir::new(OLD);
+    test_dir
         .with_options(&["--publish", "eager"])
         .assert_same_as_native(CHANGES);
 }
 
 #[test]
 fn a_durable_job_commits_like_any_other() {
-    let ground = Ground::new(OLD);
-    ground.with_options(&["--durable"]).assert_same_as_native(&format!(
+    let test_dir = TestDir::new(OLD);
+    test_dir.with_options(&["--durable"]).assert_same_as_native(&format!(
         "{CHANGES}; sync top kept/f; dd if=/dev/zero of=s count=9 oflag=sync status=none"
     ));
 }
 
 #[test]
 fn a_job_with_little_memory_spills_and_commits() {
-    let ground = Ground::new("head -c 20000000 /dev/zero > old");
-    let scratch = ground.outside("scratch");
+    let test_dir = TestDir::new("head -c 20000000 /dev/zero > old");
+    let scratch = test_dir.outside("scratch");
     std::fs::create_dir(&scratch).expect("scratch directory");
     let scratch = scratch.to_str().expect("UTF-8").to_owned();
-    let ground = ground.with_options(&["--mem", "4M", "--scratch", &scratch]);
-    ground.assert_same_as_native(
+    let test_dir = test_dir.with_options(&["--mem", "4M", "--scratch", &scratch]);
+    test_dir.assert_same_as_native(
         "seq 1 6000000 > big; cp big second; cat big second | cksum > seen; rm big; seq 1 900000 | dd of=old conv=notrunc status=none",
     );
     assert_eq!(
@@ -101,111 +101,111 @@ fn a_job_with_little_memory_spills_and_commits() {
 /// in state D, so that no signal ended them.
 #[test]
 fn files_without_a_name_may_be_larger_than_memory() {
-    let ground = Ground::new("");
+    let test_dir = TestDir::new("");
     let script =
         "exec 3<> f; rm f; head -c 40000000 /dev/zero >&3; seq 100000 >&3; exec 4< /proc/self/fd/3; cksum <&4 > sum";
-    ground.assert_same_as_native(script);
-    let ground = ground.with_options(&["--mem", "8M"]);
-    ground.assert_same_as_native(script);
+    test_dir.assert_same_as_native(script);
+    let test_dir = test_dir.with_options(&["--mem", "8M"]);
+    test_dir.assert_same_as_native(script);
 }
 
 /// Without a place for it, the writer is told.
 #[test]
 fn files_without_a_name_that_no_memory_holds_are_a_full_disk() {
-    let ground = Ground::new("");
+    let test_dir = TestDir::new("");
     let script = "exec 3<> f; rm f; head -c 40000000 /dev/zero >&3 || full=full; exec 3>&-; echo $full > said";
-    let ground = ground.behind(&["env", "TMPDIR=/nowhere"]);
-    ground.job(&["--mem", "8M"], script).assert_code(0);
-    assert_eq!(ground.content("said"), b"full\n");
+    let test_dir = test_dir.behind(&["env", "TMPDIR=/nowhere"]);
+    test_dir.job(&["--mem", "8M"], script).assert_code(0);
+    assert_eq!(test_dir.content("said"), b"full\n");
 }
 
 #[test]
 fn the_job_sees_its_own_writes_before_they_are_on_the_storage() {
-    let ground = Ground::new("");
-    ground.assert_same_as_native(
+    let test_dir = TestDir::new("");
+    test_dir.assert_same_as_native(
         "for i in $(seq 300); do echo $i > f$i; cat f$i >> all; mv f$i g$i; cat g$i >> all; rm g$i; done",
     );
 }
 
 #[test]
 fn a_conflict_rolls_back_and_names_the_path() {
-    let ground = Ground::new("printf mine > contested; printf x > other");
-    ground.restore();
+    let test_dir = TestDir::new("printf mine > contested; printf x > other");
+    test_dir.restore();
     let script = "printf job >> contested; printf new > new; : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
-    let job = ground.start_job(&[], script);
-    wait_for("the job's changes", || ground.outside("changed").exists());
-    std::fs::write(ground.work("contested"), "theirs, and longer").expect("writing beside the job");
-    ground.touch_outside("go");
+    let job = test_dir.start_job(&[], script);
+    wait_for("the job's changes", || test_dir.outside("changed").exists());
+    std::fs::write(test_dir.work("contested"), "theirs, and longer").expect("writing beside the job");
+    test_dir.touch_outside("go");
     let run = job.finish();
     run.assert_code(125);
     assert_eq!(run.err.matches("contested").count(), 1, "{}", run.err);
-    assert_eq!(ground.content("contested"), b"theirs, and longer");
-    assert!(!ground.work("new").exists(), "something of the job is left");
-    ground.assert_no_staging();
+    assert_eq!(test_dir.content("contested"), b"theirs, and longer");
+    assert!(!test_dir.work("new").exists(), "something of the job is left");
+    test_dir.assert_no_staging();
 }
 
 #[test]
 fn a_conflict_can_be_won() {
-    let ground = Ground::new("printf mine > contested");
-    ground.restore();
+    let test_dir = TestDir::new("printf mine > contested");
+    test_dir.restore();
     let script = "printf job > contested; : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
-    let job = ground.start_job(&["--on-conflict", "overwrite"], script);
-    wait_for("the job's changes", || ground.outside("changed").exists());
-    std::fs::write(ground.work("contested"), "theirs").expect("writing beside the job");
-    ground.touch_outside("go");
+    let job = test_dir.start_job(&["--on-conflict", "overwrite"], script);
+    wait_for("the job's changes", || test_dir.outside("changed").exists());
+    std::fs::write(test_dir.work("contested"), "theirs").expect("writing beside the job");
+    test_dir.touch_outside("go");
     job.finish().assert_code(0);
-    assert_eq!(ground.content("contested"), b"job");
+    assert_eq!(test_dir.content("contested"), b"job");
 }
 
 #[test]
 fn two_directories_are_two_transactions_of_one_job() {
-    let ground = Ground::new("mkdir a b; printf 1 > a/old; printf 2 > b/old");
-    let before = ground.restore();
-    let (a, b) = (ground.work("a"), ground.work("b"));
+    let test_dir = TestDir::new("mkdir a b; printf 1 > a/old; printf 2 > b/old");
+    let before = test_dir.restore();
+    let (a, b) = (test_dir.work("a"), test_dir.work("b"));
     let on = ["--on", a.to_str().expect("UTF-8"), "--on", b.to_str().expect("UTF-8")];
-    ground
+    test_dir
         .job(&on, "mv a/old a/moved; printf x > b/new; exit 9")
         .assert_code(9);
-    ground.assert_equals(&before);
-    ground.job(&on, "mv a/old a/moved; printf x > b/new").assert_code(0);
-    assert_eq!(ground.content("a/moved"), b"1");
-    assert_eq!(ground.content("b/new"), b"x");
-    ground.assert_no_staging();
+    test_dir.assert_equals(&before);
+    test_dir.job(&on, "mv a/old a/moved; printf x > b/new").assert_code(0);
+    assert_eq!(test_dir.content("a/moved"), b"1");
+    assert_eq!(test_dir.content("b/new"), b"x");
+    test_dir.assert_no_staging();
 }
 
 #[test]
 fn a_retried_job_starts_from_the_tree_as_it_was() {
-    let ground = Ground::new("printf 0 > old");
-    ground.restore();
+    let test_dir = TestDir::new("printf 0 > old");
+    test_dir.restore();
     let script = "test \"$(cat old)\" = 0 && test ! -e new || exit 77; printf 1 >> old; printf x > new
         echo try >> \"$OUT/tries\"; test $(wc -l < \"$OUT/tries\") = 3";
-    ground.job(&["--retry", "2"], script).assert_code(0);
-    assert_eq!(ground.content("old"), b"01");
+    test_dir.job(&["--retry", "2"], script).assert_code(0);
+    assert_eq!(test_dir.content("old"), b"01");
     assert_eq!(
-        std::fs::read_to_string(ground.outside("tries"))
+        std::fs::read_to_string(test_dir.outside("tries"))
             .expect("tries")
             .lines()
             .count(),
         3
     );
-    ground.assert_no_staging();
+    test_dir.assert_no_staging();
 }
 
 /// A job that fails and is kept; the name of its own staging directory, and all that is kept of it.
-fn keep_one(ground: &Ground, options: &[&str], script: &str) -> (String, Vec<(PathBuf, Vec<u8>)>) {
-    let run = ground.job(&[&["--keep"], options].concat(), &format!("{script}; exit 5"));
+fn keep_one(test_dir: &TestDir, options: &[&str], script: &str) -> (String, Vec<(PathBuf, Vec<u8>)>) {
+    let run = test_dir.job(&[&["--keep"], options].concat(), &format!("{script}; exit 5"));
     run.assert_code(5);
     let told = run.err.rsplit_once("--drop ").expect("how to remove it").1;
     let name = told.trim().to_owned();
-    let files = kept_files(ground, &name);
+    let files = kept_files(test_dir, &name);
     assert!(!files.is_empty(), "nothing is kept: {}", run.err);
     (name, files)
 }
 
 /// The files of a kept job, found as it tells how to look at them.
-fn kept_files(ground: &Ground, name: &str) -> Vec<(PathBuf, Vec<u8>)> {
+fn kept_files(test_dir: &TestDir, name: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let id = &name[..".elbow-0123456789abcdef".len()];
-    let found = ground.native(&format!("find \"$WORK\" -path '*/{id}-*' -type f | sort"));
+    let found = test_dir.native(&format!("find \"$WORK\" -path '*/{id}-*' -type f | sort"));
     let files = found.out.lines().map(PathBuf::from);
     files
         .map(|path| (path.clone(), fs::read(path).expect("a kept file")))
@@ -215,27 +215,27 @@ fn kept_files(ground: &Ground, name: &str) -> Vec<(PathBuf, Vec<u8>)> {
 /// The next run of any kind deleted what was kept, silently with --json.
 #[test]
 fn a_kept_job_stays_until_it_is_dropped_by_name() {
-    let ground = Ground::new(OLD);
-    let before = ground.restore();
-    let work = ground.work("");
+    let test_dir = TestDir::new(OLD);
+    let before = test_dir.restore();
+    let work = test_dir.work("");
     let work = work.to_str().expect("UTF-8");
     let jobs = [
-        keep_one(&ground, &[], CHANGES),
-        keep_one(&ground, &[], "printf half > out; printf x > d/sub/y"),
+        keep_one(&test_dir, &[], CHANGES),
+        keep_one(&test_dir, &[], "printf half > out; printf x > d/sub/y"),
         keep_one(
-            &ground,
+            &test_dir,
             &["--publish", "eager"],
             "printf eager > out; printf x > d/eager",
         ),
     ];
-    ground.assert_seen_from_outside_as(&before);
+    test_dir.assert_seen_from_outside_as(&before);
     let assert_kept = |after: &str| {
         for (name, files) in &jobs {
-            assert_eq!(&kept_files(&ground, name), files, "{name} after {after}");
+            assert_eq!(&kept_files(&test_dir, name), files, "{name} after {after}");
         }
     };
 
-    let run = ground.job(&[], "test -z \"$(find . -name '.elbow-*')\"; printf x > \"$OUT/other\"");
+    let run = test_dir.job(&[], "test -z \"$(find . -name '.elbow-*')\"; printf x > \"$OUT/other\"");
     run.assert_code(0);
     for (name, _) in &jobs {
         assert_eq!(run.err.matches(name.as_str()).count(), 1, "{}", run.err);
@@ -247,7 +247,7 @@ fn a_kept_job_stays_until_it_is_dropped_by_name() {
     );
     assert_kept("a job");
     for (options, code) in [(&["--json"][..], 0), (&["--quiet"], 0), (&["--retry", "1"], 3)] {
-        let run = ground.job(options, &format!("exit {code}"));
+        let run = test_dir.job(options, &format!("exit {code}"));
         run.assert_code(code);
         // In JSON it is one of the notes.
         let is_told = options != ["--quiet"];
@@ -259,7 +259,7 @@ fn a_kept_job_stays_until_it_is_dropped_by_name() {
         &["recover", work, "--force"],
         &["recover", work, "--json"],
     ] {
-        let said = ground.elbow(words);
+        let said = test_dir.elbow(words);
         said.assert_code(0);
         assert_eq!(
             said.out.matches("failed and was kept").count(),
@@ -269,76 +269,76 @@ fn a_kept_job_stays_until_it_is_dropped_by_name() {
         );
         assert_kept(&words.concat());
     }
-    let mount = ground.outside("mount");
+    let mount = test_dir.outside("mount");
     fs::create_dir(&mount).expect("a mount point");
     let mount = mount.to_str().expect("UTF-8");
-    ground.elbow(&["mount", work, mount]).assert_code(0);
-    ground.elbow(&["commit", mount]).assert_code(0);
+    test_dir.elbow(&["mount", work, mount]).assert_code(0);
+    test_dir.elbow(&["commit", mount]).assert_code(0);
     assert_kept("a mount");
     for (script, holder) in [("rm -r d", "d"), ("mv d e", "d"), ("mkdir n; mv d n", "d")] {
-        let run = ground.job(&["--on-conflict", "overwrite"], script);
+        let run = test_dir.job(&["--on-conflict", "overwrite"], script);
         run.assert_code(125);
         assert!(run.err.contains(&format!("{holder} (.elbow-")), "{}", run.err);
         assert_kept(script);
     }
-    ground.assert_seen_from_outside_as(&before);
+    test_dir.assert_seen_from_outside_as(&before);
 
-    let path = ground.work(&jobs[1].0);
-    ground.elbow(&["recover", work, "--drop", &jobs[0].0]).assert_code(0);
-    ground
+    let path = test_dir.work(&jobs[1].0);
+    test_dir.elbow(&["recover", work, "--drop", &jobs[0].0]).assert_code(0);
+    test_dir
         .elbow(&["recover", work, "--drop", path.to_str().expect("UTF-8")])
         .assert_code(0);
-    ground
+    test_dir
         .elbow(&["rollback", path.to_str().expect("UTF-8")])
         .assert_code(125);
-    let path = ground.work(&jobs[2].0);
-    ground
+    let path = test_dir.work(&jobs[2].0);
+    test_dir
         .elbow(&["rollback", path.to_str().expect("UTF-8")])
         .assert_code(0);
-    ground.assert_equals(&before);
+    test_dir.assert_equals(&before);
 }
 
 /// What was committed since under a name that a kept job had published stays.
 #[test]
 fn dropping_a_kept_job_takes_nothing_of_what_came_later() {
-    let ground = Ground::new(OLD);
-    ground.restore();
+    let test_dir = TestDir::new(OLD);
+    test_dir.restore();
     let (name, _) = keep_one(
-        &ground,
+        &test_dir,
         &["--publish", "eager"],
         "mkdir new; printf half > new/f; printf half > d/new",
     );
-    ground
+    test_dir
         .job(&[], "mkdir new; printf whole > new/f; printf whole > d/new")
         .assert_code(0);
-    let committed = ground.metadata("new").mtime();
-    ground.elbow(&["recover", ".", "--drop", &name]).assert_code(0);
+    let committed = test_dir.metadata("new").mtime();
+    test_dir.elbow(&["recover", ".", "--drop", &name]).assert_code(0);
     assert_eq!(
-        (ground.content("new/f"), ground.content("d/new")),
+        (test_dir.content("new/f"), test_dir.content("d/new")),
         (b"whole".to_vec(), b"whole".to_vec())
     );
-    assert_eq!(ground.metadata("new").mtime(), committed);
-    ground.assert_no_staging();
+    assert_eq!(test_dir.metadata("new").mtime(), committed);
+    test_dir.assert_no_staging();
 }
 
 #[test]
 fn only_a_kept_job_can_be_dropped() {
-    let ground = Ground::new(OLD);
-    ground.restore();
-    let (kept, files) = keep_one(&ground, &[], CHANGES);
+    let test_dir = TestDir::new(OLD);
+    test_dir.restore();
+    let (kept, files) = keep_one(&test_dir, &[], CHANGES);
     for (name, words) in [
         (".elbow-0123456789abcdef-5.000000005", "no such job"),
         ("../.elbow-0123456789abcdef-5.000000005", "not in"),
         ("d", "no job has such a name"),
     ] {
-        let said = ground.elbow(&["recover", ".", "--drop", &kept, "--drop", name]);
+        let said = test_dir.elbow(&["recover", ".", "--drop", &kept, "--drop", name]);
         said.assert_code(125);
         assert!(
             said.err.contains(words) && said.err.contains("nothing was dropped"),
             "{}",
             said.err
         );
-        assert_eq!(kept_files(&ground, &kept), files);
+        assert_eq!(kept_files(&test_dir, &kept), files);
     }
 }
 
@@ -346,13 +346,13 @@ fn only_a_kept_job_can_be_dropped() {
 #[test]
 fn when_a_mount_has_ended_its_storage_can_be_unmounted_at_once() {
     let Some(disk) = LoopDisk::new(24 << 20) else { return };
-    let ground = Ground::at(&disk.path(), OLD);
-    let mount = ground.outside("mount");
+    let test_dir = TestDir::at(&disk.path(), OLD);
+    let mount = test_dir.outside("mount");
     fs::create_dir(&mount).expect("a mount point");
-    ground.restore();
-    let (work, mount) = (ground.work(""), mount.to_str().expect("UTF-8"));
+    test_dir.restore();
+    let (work, mount) = (test_dir.work(""), mount.to_str().expect("UTF-8"));
     for ending in ["rollback", "commit", "rollback"] {
-        ground
+        test_dir
             .elbow(&["mount", work.to_str().expect("UTF-8"), mount])
             .assert_code(0);
         fs::write(format!("{mount}/new"), ending).expect("writing in the mount");
@@ -360,11 +360,11 @@ fn when_a_mount_has_ended_its_storage_can_be_unmounted_at_once() {
         for number in 0..2000 {
             fs::create_dir(format!("{mount}/{ending}{number}")).expect("a directory in the mount");
         }
-        ground.elbow(&[ending, mount]).assert_code(0);
+        test_dir.elbow(&[ending, mount]).assert_code(0);
         disk.mount_again();
     }
     assert_eq!(
-        fs::read_to_string(ground.work("new")).expect("what was committed"),
+        fs::read_to_string(test_dir.work("new")).expect("what was committed"),
         "commit"
     );
 }

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use crate::ground::{Ground, unavailable};
+use crate::test_dir::{TestDir, unavailable};
 
 #[test]
 fn git_clones_commits_and_passes_fsck() {
-    let ground = Ground::new(
+    let test_dir = TestDir::new(
         "export GIT_CONFIG_NOSYSTEM=1 HOME=\"$OUT\" GIT_AUTHOR_DATE='2020-01-01 00:00 +0' GIT_COMMITTER_DATE='2020-01-01 00:00 +0'
          git config --global user.name t; git config --global user.email t@example.org; git config --global pack.threads 1
          git config --global init.defaultBranch main
@@ -20,9 +20,9 @@ fn git_clones_commits_and_passes_fsck() {
          git checkout -qb work; echo more >> d1/f1; git rm -q d2/f2; git mv d3 e3; git commit -qam 'change'
          git checkout -q main; git merge -q work; git gc -q; git fsck --strict; test -z \"$(git status --porcelain)\"";
     // The index holds inode numbers and ctimes.
-    let ground = ground.ignoring(&["repo/.git/index"]);
-    ground.assert_same_as_native(script);
-    let after = ground.native("export HOME=\"$OUT\"; cd repo; git fsck --strict; git status --porcelain");
+    let test_dir = test_dir.ignoring(&["repo/.git/index"]);
+    test_dir.assert_same_as_native(script);
+    let after = test_dir.native("export HOME=\"$OUT\"; cd repo; git fsck --strict; git status --porcelain");
     after.assert_code(0);
     assert_eq!(after.out, "", "git sees changes after the commit");
 }
@@ -33,19 +33,19 @@ fn gnu_hello_configures_builds_and_passes_its_checks() {
         unavailable("the source of GNU hello (scripts/setup.sh test fetches it)");
         return;
     };
-    let ground = Ground::new(&format!(
+    let test_dir = TestDir::new(&format!(
         "mkdir hello; tar xzf '{}' -C hello --strip-components=1",
         archive.display()
     ));
     // These files hold the date and process ids.
-    let ground = ground.ignoring(&["hello/config.log", "hello/config.status", ".trs"]);
-    ground.assert_same_as_native(
+    let test_dir = test_dir.ignoring(&["hello/config.log", "hello/config.status", ".trs"]);
+    test_dir.assert_same_as_native(
         "cd hello; ./configure -q --disable-nls > \"$OUT/log\" 2>&1 || { cat \"$OUT/log\" >&2; exit 1; }
          make > \"$OUT/log\" 2>&1 && make check > \"$OUT/log\" 2>&1 || { cat \"$OUT/log\" >&2; exit 1; }
          ./hello",
     );
     let script = "cd hello; : > \"$OUT/mark\"; make > /dev/null; find . -newer \"$OUT/mark\" -type f; ./hello";
-    let again = ground.native(script);
+    let again = test_dir.native(script);
     again.assert_code(0);
     assert_eq!(
         again.out, "Hello, world!\n",
@@ -55,7 +55,7 @@ fn gnu_hello_configures_builds_and_passes_its_checks() {
 
 #[test]
 fn cargo_builds_and_later_finds_everything_fresh() {
-    let ground = Ground::new(
+    let test_dir = TestDir::new(
         "mkdir -p app/src lib/src
          printf '[package]\\nname=\"app\"\\nversion=\"0.1.0\"\\nedition=\"2021\"\\n[dependencies]\\nlib={path=\"../lib\"}\\n' > app/Cargo.toml
          printf '[package]\\nname=\"lib\"\\nversion=\"0.1.0\"\\nedition=\"2021\"\\n' > lib/Cargo.toml
@@ -64,9 +64,9 @@ fn cargo_builds_and_later_finds_everything_fresh() {
     );
     let script = "unset CARGO_TARGET_DIR; export CARGO_INCREMENTAL=0; cd app; cargo build -q --offline && ./target/debug/app && cargo test -q --offline > \"$OUT/log\" 2>&1";
     // Cargo's notes hold times.
-    let ground = ground.ignoring(&["/.fingerprint/", ".d", ".rustc_info.json"]);
-    ground.assert_same_as_native(script);
-    let again = ground.native(
+    let test_dir = test_dir.ignoring(&["/.fingerprint/", ".d", ".rustc_info.json"]);
+    test_dir.assert_same_as_native(script);
+    let again = test_dir.native(
         "unset CARGO_TARGET_DIR; export CARGO_INCREMENTAL=0; cd app; cargo build --offline 2>&1; ./target/debug/app",
     );
     again.assert_code(0);
@@ -80,12 +80,12 @@ fn cargo_builds_and_later_finds_everything_fresh() {
 
 #[test]
 fn a_python_environment_is_made_and_runs() {
-    let ground = Ground::new("");
+    let test_dir = TestDir::new("");
     // Compiled Python files hold the times of their sources.
-    let ground = ground.ignoring(&[".pyc"]);
-    ground
+    let test_dir = test_dir.ignoring(&[".pyc"]);
+    test_dir
         .assert_same_as_native("/usr/bin/python3 -m venv env; env/bin/python -c 'import pip, sys; print(sys.prefix)'");
-    let after = ground.native("env/bin/python -m pip --version");
+    let after = test_dir.native("env/bin/python -m pip --version");
     after.assert_code(0);
     assert!(after.out.starts_with("pip "), "{}", after.out);
 }

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::commands::{Place, Run, wait_for};
-use crate::ground::{make_old_tree, snapshot_of, ssh_server, staging_below, without_staging};
+use crate::test_dir::{make_old_tree, snapshot_of, ssh_server, staging_below, without_staging};
 
 const OLD: &str = "mkdir d; seq 10 > d/old; seq 20 > other; seq 30 > changed";
 /// It has done all that it does long before the storage has it: that takes several round trips for each file, one after the other.
@@ -19,12 +19,12 @@ const SCRIPT: &str = "mkdir new; for i in $(seq 400); do seq $i > new/$i; done; 
 /// Of the objects made, when the connection breaks.
 const STORED: usize = 20;
 
-struct Bed {
+struct Testbed {
     dir: TempDir,
     server: SshTestbed,
 }
 
-impl Bed {
+impl Testbed {
     fn new() -> Option<Self> {
         let directories = ["out", "scratch", "native", "server", "work"];
         let (dir, server) = ssh_server(&directories, Duration::from_millis(3))?;
@@ -123,41 +123,41 @@ fn staged(server: &Path) -> usize {
 
 #[test]
 fn a_connection_that_comes_back_loses_nothing() {
-    let Some(bed) = Bed::new() else { return };
-    let before = bed.tree();
-    let mount = bed.mount(&["-o", "reconnect"]);
-    bed.cut_off().assert_code(125);
-    without_staging(bed.tree()).assert_equals(&without_staging(before));
-    bed.assert_goes_on(mount);
+    let Some(testbed) = Testbed::new() else { return };
+    let before = testbed.tree();
+    let mount = testbed.mount(&["-o", "reconnect"]);
+    testbed.cut_off().assert_code(125);
+    without_staging(testbed.tree()).assert_equals(&without_staging(before));
+    testbed.assert_goes_on(mount);
 }
 
 /// The mount is dead, and nothing of the job can be marked or rolled back. Somebody mounts it again and runs another job there.
 #[test]
 fn a_connection_that_is_gone_loses_nothing() {
-    let Some(bed) = Bed::new() else { return };
-    let before = bed.tree();
-    let dead = bed.mount(&[]);
-    let run = bed.cut_off();
+    let Some(testbed) = Testbed::new() else { return };
+    let before = testbed.tree();
+    let dead = testbed.mount(&[]);
+    let run = testbed.cut_off();
     run.assert_code(125);
     assert!(
         run.err.contains("create new/") && run.err.contains("elbow resume"),
         "{}",
         run.err
     );
-    without_staging(bed.tree()).assert_equals(&without_staging(before.clone()));
+    without_staging(testbed.tree()).assert_equals(&without_staging(before.clone()));
     drop(dead);
-    let mount = bed.mount(&[]);
-    let shown = bed.elbow(&["recover", "--show"]);
+    let mount = testbed.mount(&[]);
+    let shown = testbed.elbow(&["recover", "--show"]);
     assert!(shown.out.contains("kept with all that it made"), "{}", shown.out);
-    let other = bed.elbow(&["run", "--on", ".", "--", "true"]);
+    let other = testbed.elbow(&["run", "--on", ".", "--", "true"]);
     other.assert_code(0);
     assert!(other.err.contains("kept since earlier"), "{}", other.err);
-    let shown = bed.elbow(&["recover", "--show"]);
+    let shown = testbed.elbow(&["recover", "--show"]);
     assert!(
         shown.out.contains("could not be marked as kept") && shown.out.contains("elbow resume"),
         "{}",
         shown.out
     );
-    without_staging(bed.tree()).assert_equals(&without_staging(before));
-    bed.assert_goes_on(mount);
+    without_staging(testbed.tree()).assert_equals(&without_staging(before));
+    testbed.assert_goes_on(mount);
 }

@@ -1,6 +1,6 @@
 //! SQLite: a database that locks, syncs, truncates, maps memory and renames.
 
-use crate::ground::Ground;
+use crate::test_dir::TestDir;
 
 const STATEMENTS: &str = "
     CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, v TEXT);
@@ -11,16 +11,16 @@ const STATEMENTS: &str = "
     UPDATE t SET v = v || '!' WHERE id % 100 = 1; VACUUM; PRAGMA integrity_check; SELECT count(*), sum(id) FROM t;";
 
 fn assert_database_works(seed: &str, journal: &str) {
-    let ground = Ground::new(seed);
+    let test_dir = TestDir::new(seed);
     let script = format!(
         "sqlite3 db 'PRAGMA journal_mode={journal};' \"{STATEMENTS}\" > said
          sqlite3 db 'INSERT INTO t(v) VALUES (\"later\"); SELECT count(*) FROM t;' >> said"
     );
-    ground.assert_same_as_native(&script);
-    let check = ground.native("sqlite3 db 'PRAGMA integrity_check;'");
+    test_dir.assert_same_as_native(&script);
+    let check = test_dir.native("sqlite3 db 'PRAGMA integrity_check;'");
     check.assert_code(0);
     assert_eq!(check.out, "ok\n");
-    let said = String::from_utf8(ground.content("said")).expect("text");
+    let said = String::from_utf8(test_dir.content("said")).expect("text");
     assert!(said.starts_with(journal), "the journal mode was not taken: {said}");
 }
 
@@ -42,12 +42,12 @@ fn sqlite_works_with_a_write_ahead_log() {
 
 #[test]
 fn sqlite_serves_two_processes_at_once() {
-    let ground = Ground::new("");
-    ground.assert_same_as_native(
+    let test_dir = TestDir::new("");
+    test_dir.assert_same_as_native(
         "sqlite3 db 'PRAGMA journal_mode=wal;' 'CREATE TABLE t(v);' > said
          for p in 1 2; do (for i in $(seq 20); do sqlite3 -cmd '.timeout 20000' db 'INSERT INTO t VALUES (1);'; done) & done
          wait; sqlite3 db 'SELECT count(*) FROM t; PRAGMA wal_checkpoint(TRUNCATE);' >> said",
     );
-    let count = ground.native("sqlite3 db 'SELECT count(*) FROM t;'");
+    let count = test_dir.native("sqlite3 db 'SELECT count(*) FROM t;'");
     assert_eq!(count.out, "40\n");
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use elbow_testkit::slowfs::{Fault, Op, SlowOptions};
 
 use crate::commands::Run;
-use crate::ground::{Ground, staging_below, wait_for};
 use crate::loop_disk::LoopDisk;
-use crate::slow_ground::SlowGround;
+use crate::slow_storage::SlowStorage;
+use crate::test_dir::{TestDir, staging_below, wait_for};
 
 const EACCES: i32 = 13;
 const EIO: i32 = 5;
@@ -22,79 +22,83 @@ const WORK: &str =
 
 #[test]
 fn exit_codes_are_those_of_the_command() {
-    let ground = Ground::new(OLD);
-    let before = ground.restore();
+    let test_dir = TestDir::new(OLD);
+    let before = test_dir.restore();
     for code in [1, 2, 42, 124, 255] {
-        ground.job(&[], &format!("{WORK}; exit {code}")).assert_code(code);
-        ground.assert_equals(&before);
+        test_dir.job(&[], &format!("{WORK}; exit {code}")).assert_code(code);
+        test_dir.assert_equals(&before);
     }
 }
 
 #[test]
 fn a_command_that_cannot_be_run_gives_126_or_127() {
-    let ground = Ground::new("printf x > no-program");
-    let before = ground.restore();
-    ground
+    let test_dir = TestDir::new("printf x > no-program");
+    let before = test_dir.restore();
+    test_dir
         .elbow(&["run", "--", "no-such-program-anywhere"])
         .assert_code(127);
-    ground.elbow(&["run", "--", "./no-program"]).assert_code(126);
-    ground.assert_equals(&before);
+    test_dir.elbow(&["run", "--", "./no-program"]).assert_code(126);
+    test_dir.assert_equals(&before);
 }
 
 #[test]
 fn a_command_killed_by_a_signal_gives_128_and_its_number() {
-    let ground = Ground::new(OLD);
-    let before = ground.restore();
-    ground.job(&[], &format!("{WORK}; kill -KILL $$")).assert_code(128 + 9);
-    ground.assert_equals(&before);
-    ground.job(&[], &format!("{WORK}; kill -TERM $$")).assert_code(128 + 15);
-    ground.assert_equals(&before);
+    let test_dir = TestDir::new(OLD);
+    let before = test_dir.restore();
+    test_dir
+        .job(&[], &format!("{WORK}; kill -KILL $$"))
+        .assert_code(128 + 9);
+    test_dir.assert_equals(&before);
+    test_dir
+        .job(&[], &format!("{WORK}; kill -TERM $$"))
+        .assert_code(128 + 15);
+    test_dir.assert_equals(&before);
 }
 
 #[test]
 fn an_interrupted_job_rolls_back_and_says_so() {
     // What starts the tests may ignore SIGINT (a shell does that to its background jobs), and so would the command.
-    let ground = Ground::new(OLD).behind(&["env", "--default-signal"]);
-    let before = ground.restore();
+    let test_dir = TestDir::new(OLD).behind(&["env", "--default-signal"]);
+    let before = test_dir.restore();
     for (signal, code) in [("INT", 130), ("TERM", 143)] {
-        let _ = std::fs::remove_file(ground.outside("changed"));
-        let job = ground.start_job(&[], &format!("{WORK}; : > \"$OUT/changed\"; exec sleep 60"));
-        wait_for("the job's changes", || ground.outside("changed").exists());
+        let _ = std::fs::remove_file(test_dir.outside("changed"));
+        let job = test_dir.start_job(&[], &format!("{WORK}; : > \"$OUT/changed\"; exec sleep 60"));
+        wait_for("the job's changes", || test_dir.outside("changed").exists());
         job.signal_group(signal);
         let run = job.finish();
         run.assert_code(code);
         assert!(run.err.contains("rolled back"), "it does not say so: {}", run.err);
-        ground.assert_equals(&before);
+        test_dir.assert_equals(&before);
     }
 }
 
 #[test]
 fn a_killed_elbow_is_undone_by_recover() {
-    let ground = Ground::new(OLD);
-    let before = ground.restore();
-    let job = ground.start_job(&[], &format!("{WORK}; : > \"$OUT/changed\"; exec sleep 60"));
+    let test_dir = TestDir::new(OLD);
+    let before = test_dir.restore();
+    let job = test_dir.start_job(&[], &format!("{WORK}; : > \"$OUT/changed\"; exec sleep 60"));
     wait_for("the job's changes", || {
-        ground.outside("changed").exists() && ground.staging_directories() > 0
+        test_dir.outside("changed").exists() && test_dir.staging_directories() > 0
     });
     job.kill();
-    ground.assert_seen_from_outside_as(&before);
-    ground
-        .elbow(&["recover", ground.work("").to_str().expect("UTF-8")])
+    test_dir.assert_seen_from_outside_as(&before);
+    test_dir
+        .elbow(&["recover", test_dir.work("").to_str().expect("UTF-8")])
         .assert_code(0);
-    ground.assert_equals(&before);
+    test_dir.assert_equals(&before);
 }
 
 #[test]
 fn the_next_run_cleans_up_after_a_killed_one() {
-    let ground = Ground::new(OLD);
-    let before = ground.restore();
-    let job = ground.start_job(&[], &format!("{WORK}; : > \"$OUT/changed\"; exec sleep 60"));
+    let test_dir = TestDir::new(OLD);
+    let before = test_dir.restore();
+    let job = test_dir.start_job(&[], &format!("{WORK}; : > \"$OUT/changed\"; exec sleep 60"));
     wait_for("the job's changes", || {
-        ground.outside("changed").exists() && ground.staging_directories() > 0
+        test_dir.outside("changed").exists() && test_dir.staging_directories() > 0
     });
     job.kill();
-    ground.job(&[], "exit 0").assert_code(0);
-    ground.assert_equals(&before);
+    test_dir.job(&[], "exit 0").assert_code(0);
+    test_dir.assert_equals(&before);
 }
 
 /// Somebody moves a directory that a job works in. A living job takes its staging out of it wherever that is; what a killed one
@@ -102,32 +106,32 @@ fn the_next_run_cleans_up_after_a_killed_one() {
 #[test]
 fn staging_in_a_directory_that_was_moved_is_removed() {
     let Some(disk) = LoopDisk::new(64 << 20) else { return };
-    let ground = Ground::at(&disk.path(), "mkdir -p a/deep elsewhere; printf old > a/deep/file");
+    let test_dir = TestDir::at(&disk.path(), "mkdir -p a/deep elsewhere; printf old > a/deep/file");
     let script = "printf new > a/deep/new; : > \"$OUT/changed\"; exec sleep 60";
-    let mtime = |dir: &str| ground.metadata(dir).modified().expect("a time");
+    let mtime = |dir: &str| test_dir.metadata(dir).modified().expect("a time");
     let before = mtime("a/deep");
-    let staged = |dir: &str| staging_below(&ground.work(dir)) > 0;
+    let staged = |dir: &str| staging_below(&test_dir.work(dir)) > 0;
     for is_killed in [false, true] {
-        ground.restore();
-        let _ = std::fs::remove_file(ground.outside("changed"));
-        let job = ground.start_job(&[], script);
-        wait_for("staging", || ground.outside("changed").exists() && staged("a/deep"));
-        std::fs::rename(ground.work("a"), ground.work("elsewhere/moved")).expect("the move");
+        test_dir.restore();
+        let _ = std::fs::remove_file(test_dir.outside("changed"));
+        let job = test_dir.start_job(&[], script);
+        wait_for("staging", || test_dir.outside("changed").exists() && staged("a/deep"));
+        std::fs::rename(test_dir.work("a"), test_dir.work("elsewhere/moved")).expect("the move");
         if is_killed {
             job.kill();
         } else {
             job.signal_group("TERM");
             job.finish().assert_code(143);
         }
-        let work = ground.work("");
+        let work = test_dir.work("");
         let recover = ["recover", work.to_str().expect("UTF-8")];
-        ground.elbow(&recover).assert_code(0);
+        test_dir.elbow(&recover).assert_code(0);
         assert_eq!(staged("elsewhere/moved/deep"), is_killed);
         // Through a mount of a part the directories above cannot be seen.
         let part = format!(
             "mount --bind '{}' '{1}'; '{2}' recover --search '{1}'",
-            ground.work("elsewhere/moved").display(),
-            ground.outside("").display(),
+            test_dir.work("elsewhere/moved").display(),
+            test_dir.outside("").display(),
             env!("CARGO_BIN_EXE_elbow"),
         );
         let apart = Command::new("unshare")
@@ -136,7 +140,7 @@ fn staging_in_a_directory_that_was_moved_is_removed() {
             .expect("unshare");
         assert_eq!(apart.status.code(), Some(if is_killed { 125 } else { 0 }), "{apart:?}");
         assert_eq!(staged("elsewhere/moved/deep"), is_killed);
-        let searched = ground.elbow(&[&recover[..], &["--search"]].concat());
+        let searched = test_dir.elbow(&[&recover[..], &["--search"]].concat());
         searched.assert_code(0);
         assert_eq!(
             searched.out.contains("elsewhere/moved/deep"),
@@ -154,74 +158,74 @@ fn staging_in_a_directory_that_was_moved_is_removed() {
 #[test]
 fn a_full_disk_is_told_to_the_command() {
     let Some(disk) = LoopDisk::new(24 << 20) else { return };
-    let ground = Ground::at(&disk.path(), OLD);
-    let before = ground.restore();
-    let run = ground.job(&[], &format!("{WORK}; head -c 100000000 /dev/zero > big"));
+    let test_dir = TestDir::at(&disk.path(), OLD);
+    let before = test_dir.restore();
+    let run = test_dir.job(&[], &format!("{WORK}; head -c 100000000 /dev/zero > big"));
     run.assert_code(1);
     assert!(run.err.contains("No space left on device"), "{}", run.err);
-    ground.assert_equals(&before);
+    test_dir.assert_equals(&before);
 }
 
 /// Somebody else takes the room that the job had been promised.
 #[test]
 fn a_disk_filled_by_somebody_else_rolls_the_job_back() {
     let Some(disk) = LoopDisk::new(24 << 20) else { return };
-    let ground = Ground::at(&disk.path(), OLD);
-    let before = ground.restore();
+    let test_dir = TestDir::at(&disk.path(), OLD);
+    let before = test_dir.restore();
     let script = ": > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done; for i in 1 2 3 4 5 6; do head -c 2000000 /dev/zero > f$i; done";
-    let job = ground.start_job(&["--no-keep"], script);
-    wait_for("the job", || ground.outside("changed").exists());
+    let job = test_dir.start_job(&["--no-keep"], script);
+    wait_for("the job", || test_dir.outside("changed").exists());
     let filler = disk.fill();
-    ground.touch_outside("go");
+    test_dir.touch_outside("go");
     let run = job.finish();
     assert_ne!(run.code, 0, "{}", run.err);
     assert!(run.err.contains("No space left on device"), "{}", run.err);
     std::fs::remove_file(filler).expect("removing the filler");
-    ground.assert_equals(&before);
+    test_dir.assert_equals(&before);
 }
 
 /// One fault in one kind of operation, the script's last (afterwards its own calls would fail): 125, one line that names operation, path and error, nothing
 /// visible. Without keeping nothing is left of it; by default it is saved, and `elbow resume` stores what the job without a fault would have stored.
 fn assert_fault_rolls_back_or_waits(op: Op, errno: i32, words: &str, script: &str) {
     assert_fault_rolls_back(op, errno, words, script);
-    let (ground, scratch) = (slow_ground(), tempfile::tempdir().expect("a directory"));
-    let before = ground.snapshot_below();
+    let (test_dir, scratch) = (slow_storage(), tempfile::tempdir().expect("a directory"));
+    let before = test_dir.snapshot_below();
     let scratch = ["--scratch", scratch.path().to_str().expect("UTF-8")];
     // Twice, because what finds no room is tried once more.
-    ground.set_faults(vec![Fault::new(op, errno).name("victim*").count(2)]);
-    let run = ground.job(&scratch, script);
+    test_dir.set_faults(vec![Fault::new(op, errno).name("victim*").count(2)]);
+    let run = test_dir.job(&scratch, script);
     assert_is_told(&run, words);
     assert!(run.err.contains("elbow resume"), "{}", run.err);
-    ground.assert_seen_from_outside_as(&before);
-    ground.set_faults(Vec::new());
-    ground.resume(&scratch).assert_code(0);
-    ground.assert_no_staging();
-    let without_fault = slow_ground();
+    test_dir.assert_seen_from_outside_as(&before);
+    test_dir.set_faults(Vec::new());
+    test_dir.resume(&scratch).assert_code(0);
+    test_dir.assert_no_staging();
+    let without_fault = slow_storage();
     without_fault.job(&[], script).assert_code(0);
-    let content = |ground: &SlowGround| {
-        let mut tree = ground.snapshot_below();
+    let content = |test_dir: &SlowStorage| {
+        let mut tree = test_dir.snapshot_below();
         tree.entries.values_mut().for_each(|entry| entry.mtime_ns = 0);
         tree
     };
-    content(&ground).assert_equals(&content(&without_fault));
+    content(&test_dir).assert_equals(&content(&without_fault));
 }
 
 fn assert_fault_rolls_back(op: Op, errno: i32, words: &str, script: &str) {
-    let ground = slow_ground();
-    let before = ground.snapshot_below();
-    ground.set_faults(vec![Fault::new(op, errno).name("victim*").count(1)]);
-    let run = ground.job(&["--no-keep"], script);
-    assert_eq!(ground.faults_fired(), 1, "the fault did not happen: {}", run.err);
+    let test_dir = slow_storage();
+    let before = test_dir.snapshot_below();
+    test_dir.set_faults(vec![Fault::new(op, errno).name("victim*").count(1)]);
+    let run = test_dir.job(&["--no-keep"], script);
+    assert_eq!(test_dir.faults_fired(), 1, "the fault did not happen: {}", run.err);
     assert_is_told(&run, words);
-    assert_eq!(ground.snapshot_below(), before, "{}", run.err);
+    assert_eq!(test_dir.snapshot_below(), before, "{}", run.err);
 }
 
-fn slow_ground() -> SlowGround {
+fn slow_storage() -> SlowStorage {
     let options = SlowOptions {
         latency: Duration::from_millis(1),
         ..SlowOptions::default()
     };
-    SlowGround::new(OLD, &options)
+    SlowStorage::new(OLD, &options)
 }
 
 fn assert_is_told(run: &Run, words: &str) {
@@ -279,37 +283,37 @@ fn a_full_quota_in_a_deferred_write_rolls_back() {
 /// What had no room when it was to be stored is in memory still, and is tried once more at the end.
 #[test]
 fn room_that_is_there_again_at_the_end_is_used() {
-    let ground = SlowGround::new(OLD, &SlowOptions::default());
-    let before = ground.snapshot_below();
+    let test_dir = SlowStorage::new(OLD, &SlowOptions::default());
+    let before = test_dir.snapshot_below();
     let script = "mkdir new; printf more >> file; seq 100000 > new/victim";
-    ground.set_faults(vec![Fault::new(Op::Write, ENOSPC).name("victim*").count(1)]);
-    let run = ground.job(&[], script);
-    assert_eq!(ground.faults_fired(), 1, "the fault did not happen: {}", run.err);
+    test_dir.set_faults(vec![Fault::new(Op::Write, ENOSPC).name("victim*").count(1)]);
+    let run = test_dir.job(&[], script);
+    assert_eq!(test_dir.faults_fired(), 1, "the fault did not happen: {}", run.err);
     run.assert_code(0);
     assert!(
         run.err.contains("done at the end (1)") && run.err.contains("new/victim"),
         "{}",
         run.err
     );
-    assert_ne!(ground.snapshot_below(), before);
+    assert_ne!(test_dir.snapshot_below(), before);
     // As long as there is none, nothing is stored, and each refusal is told once.
-    ground.set_faults(vec![Fault::new(Op::Write, ENOSPC).name("other*")]);
-    let before = ground.snapshot_below();
-    let run = ground.job(&["--no-keep"], "seq 100000 > other");
+    test_dir.set_faults(vec![Fault::new(Op::Write, ENOSPC).name("other*")]);
+    let before = test_dir.snapshot_below();
+    let run = test_dir.job(&["--no-keep"], "seq 100000 > other");
     run.assert_code(125);
     assert_eq!(run.err.matches("No space left on device").count(), 1, "{}", run.err);
-    assert_eq!(ground.snapshot_below(), before, "{}", run.err);
+    assert_eq!(test_dir.snapshot_below(), before, "{}", run.err);
     // By default it is saved, and stored later.
     let scratch = tempfile::tempdir().expect("a directory");
     let scratch = ["--scratch", scratch.path().to_str().expect("UTF-8")];
-    let run = ground.job(&scratch, "seq 100000 > other");
+    let run = test_dir.job(&scratch, "seq 100000 > other");
     run.assert_code(125);
     assert_eq!(run.err.matches("No space left on device").count(), 1, "{}", run.err);
-    assert!(!ground.below("other").exists());
-    ground.set_faults(Vec::new());
-    ground.resume(&scratch).assert_code(0);
-    ground.assert_no_staging();
-    let stored = std::fs::read_to_string(ground.below("other")).expect("it is stored");
+    assert!(!test_dir.below("other").exists());
+    test_dir.set_faults(Vec::new());
+    test_dir.resume(&scratch).assert_code(0);
+    test_dir.assert_no_staging();
+    let stored = std::fs::read_to_string(test_dir.below("other")).expect("it is stored");
     assert!(stored.ends_with("\n100000\n"), "{} bytes", stored.len());
 }
 
@@ -326,45 +330,45 @@ fn a_refused_symbolic_link_rolls_back() {
 /// A command that fails after a deferred error keeps its own exit code; the error is still reported.
 #[test]
 fn a_failing_command_keeps_its_exit_code_beside_a_deferred_error() {
-    let ground = SlowGround::new(OLD, &SlowOptions::default());
-    let before = ground.snapshot_below();
-    ground.set_faults(vec![Fault::new(Op::Write, EIO).name("victim*").count(1)]);
-    let run = ground.job(&[], "printf x > victim; sleep 1; exit 7");
-    assert_eq!(ground.faults_fired(), 1, "the fault did not happen: {}", run.err);
+    let test_dir = SlowStorage::new(OLD, &SlowOptions::default());
+    let before = test_dir.snapshot_below();
+    test_dir.set_faults(vec![Fault::new(Op::Write, EIO).name("victim*").count(1)]);
+    let run = test_dir.job(&[], "printf x > victim; sleep 1; exit 7");
+    assert_eq!(test_dir.faults_fired(), 1, "the fault did not happen: {}", run.err);
     run.assert_code(7);
     assert_eq!(run.err.matches("Input/output error").count(), 1, "{}", run.err);
-    assert_eq!(ground.snapshot_below(), before);
+    assert_eq!(test_dir.snapshot_below(), before);
 }
 
 #[test]
 fn each_of_several_errors_is_reported_once() {
-    let ground = SlowGround::new(
+    let test_dir = SlowStorage::new(
         OLD,
         &SlowOptions {
             latency: Duration::from_millis(100),
             ..SlowOptions::default()
         },
     );
-    let before = ground.snapshot_below();
-    ground.set_faults(vec![Fault::new(Op::Write, EIO).name("victim*").count(3)]);
-    let run = ground.job(
+    let before = test_dir.snapshot_below();
+    test_dir.set_faults(vec![Fault::new(Op::Write, EIO).name("victim*").count(3)]);
+    let run = test_dir.job(
         &["--no-keep"],
         "printf fine > other; printf x | tee victim1 victim2 victim3",
     );
-    assert_eq!(ground.faults_fired(), 3, "the faults did not happen: {}", run.err);
+    assert_eq!(test_dir.faults_fired(), 3, "the faults did not happen: {}", run.err);
     run.assert_code(125);
     for name in ["victim1", "victim2", "victim3"] {
         assert_eq!(run.err.matches(name).count(), 1, "{name} in:\n{}", run.err);
     }
-    assert_eq!(ground.snapshot_below(), before);
+    assert_eq!(test_dir.snapshot_below(), before);
 }
 
 #[test]
 fn a_process_left_in_the_background_does_not_hold_up_the_end() {
-    let ground = Ground::new(OLD);
-    ground.restore();
+    let test_dir = TestDir::new(OLD);
+    test_dir.restore();
     let start = Instant::now();
-    ground.job(
+    test_dir.job(
         &[],
         "printf x > new; (exec sleep 30 >/dev/null 2>&1 </dev/null &) ; exit 0",
     );
@@ -372,5 +376,5 @@ fn a_process_left_in_the_background_does_not_hold_up_the_end() {
         start.elapsed() < Duration::from_secs(25),
         "the job waited for a process in the background"
     );
-    ground.assert_no_staging();
+    test_dir.assert_no_staging();
 }

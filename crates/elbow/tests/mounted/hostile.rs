@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use elbow_ranges::encoding::{Writer, seal};
 
 use crate::commands::{Place, Run};
-use crate::ground::{Ground, wait_for};
 use crate::ordinary_user::{USER, ground_of};
+use crate::test_dir::{TestDir, wait_for};
 
 /// A job of another boot of this machine, so that it is dead, in the first version of the format: it has no more than this.
 fn manifest() -> Vec<u8> {
@@ -65,19 +65,19 @@ fn give_away(path: &Path) {
 }
 
 /// A directory that everybody may write to, in which only owners remove.
-fn sticky_ground() -> Ground {
-    let ground = ground_of(
+fn sticky_ground() -> TestDir {
+    let test_dir = ground_of(
         0,
         "mkdir -p precious/deep; printf x > precious/deep/file; printf y > roots",
     );
-    let work = ground.work("");
+    let work = test_dir.work("");
     fs::set_permissions(&work, fs::Permissions::from_mode(0o1777)).expect("a mode");
-    ground
+    test_dir
 }
 
-/// Runs as root what [`Ground::job`] runs as the user.
-fn as_root(ground: &Ground, words: &[&str]) -> Run {
-    let (work, out) = (ground.work(""), ground.outside(""));
+/// Runs as root what [`TestDir::job`] runs as the user.
+fn as_root(test_dir: &TestDir, words: &[&str]) -> Run {
+    let (work, out) = (test_dir.work(""), test_dir.outside(""));
     let words = [&[env!("CARGO_BIN_EXE_elbow")], words].concat();
     Place { work: &work, out: &out }.start(&words).finish()
 }
@@ -85,8 +85,8 @@ fn as_root(ground: &Ground, words: &[&str]) -> Run {
 /// An ordinary user had anything below the directory removed, and every run hang, by root.
 #[test]
 fn what_a_user_plants_in_a_shared_directory_does_nothing_to_root() {
-    let ground = sticky_ground();
-    let work = ground.work("");
+    let test_dir = sticky_ground();
+    let work = test_dir.work("");
     let everything = journal(&["precious", "roots"]);
     let mut planted = vec![
         forge(&work, '1', &[("job", manifest()), ("journal", everything.clone())]),
@@ -107,18 +107,18 @@ fn what_a_user_plants_in_a_shared_directory_does_nothing_to_root() {
     planted.push(link);
     planted.iter().for_each(|path| give_away(path));
 
-    let run = as_root(&ground, &["run", "--", "sh", "-c", "printf z > made; exit 7"]);
+    let run = as_root(&test_dir, &["run", "--", "sh", "-c", "printf z > made; exit 7"]);
     run.assert_code(7);
-    let run = as_root(&ground, &["run", "--", "sh", "-c", "printf z > made"]);
+    let run = as_root(&test_dir, &["run", "--", "sh", "-c", "printf z > made"]);
     run.assert_code(0);
     assert!(!run.err.contains(".elbow-"), "{}", run.err);
-    assert_eq!(ground.content("made"), b"z");
+    assert_eq!(test_dir.content("made"), b"z");
     for words in [
         &["recover", "."][..],
         &["recover", ".", "--force"],
         &["recover", ".", "--json"],
     ] {
-        let said = as_root(&ground, words);
+        let said = as_root(&test_dir, words);
         said.assert_code(0);
         for path in &planted {
             let name = path.file_name().and_then(OsStr::to_str).expect("a plain name");
@@ -128,12 +128,12 @@ fn what_a_user_plants_in_a_shared_directory_does_nothing_to_root() {
             assert_eq!(said.out.matches("\"action\":\"not_ours\"").count(), 4, "{}", said.out);
         }
     }
-    assert_eq!(ground.content("precious/deep/file"), b"x");
-    assert_eq!(ground.content("roots"), b"y");
+    assert_eq!(test_dir.content("precious/deep/file"), b"x");
+    assert_eq!(test_dir.content("roots"), b"y");
     assert!(planted.iter().all(|path| path.symlink_metadata().is_ok()));
 
     // It is a job indeed: as its owner one is rid of it, and of all that is one's own in it.
-    let theirs = ground.work("theirs");
+    let theirs = test_dir.work("theirs");
     fs::write(&theirs, "of the user").expect("a file");
     chown(&theirs, Some(USER), None).expect("an owner");
     fs::remove_file(planted.pop().expect("the link")).expect("removing what was planted");
@@ -141,44 +141,47 @@ fn what_a_user_plants_in_a_shared_directory_does_nothing_to_root() {
     directories.for_each(|path| fs::remove_dir_all(path).expect("removing what was planted"));
     let own = forge(&work, '1', &[("job", manifest()), ("journal", journal(&["theirs"]))]);
     give_away(&own);
-    ground.elbow(&["recover", ".", "--force"]).assert_code(0);
+    test_dir.elbow(&["recover", ".", "--force"]).assert_code(0);
     assert!(!theirs.exists() && !own.exists(), "the forged job is none");
 }
 
 /// While one user's job ran, or lay dead, everybody else was told that the directory must be writable.
 #[test]
 fn users_of_a_shared_directory_do_not_keep_each_other_back() {
-    let ground = sticky_ground();
+    let test_dir = sticky_ground();
     let script = |mark: &str| {
         format!(
             "printf x > \"by-$(id -u)-{mark}\"; mkdir \"dir-$(id -u)-{mark}\"; : > \"$OUT/{mark}\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done"
         )
     };
-    let running = ground.start_job(&[], &script("running"));
+    let running = test_dir.start_job(&[], &script("running"));
     wait_for("the user's job", || {
-        ground.outside("running").exists() && ground.staging_directories() > 0
+        test_dir.outside("running").exists() && test_dir.staging_directories() > 0
     });
-    as_root(&ground, &["run", "--", "sh", "-c", "printf r > of-root"]).assert_code(0);
-    ground.job(&[], "printf s > second").assert_code(0);
-    ground.touch_outside("go");
+    as_root(&test_dir, &["run", "--", "sh", "-c", "printf r > of-root"]).assert_code(0);
+    test_dir.job(&[], "printf s > second").assert_code(0);
+    test_dir.touch_outside("go");
     running.finish().assert_code(0);
-    fs::remove_file(ground.outside("go")).expect("removing the mark");
+    fs::remove_file(test_dir.outside("go")).expect("removing the mark");
 
-    let dead = ground.start_job(&[], &script("dead"));
+    let dead = test_dir.start_job(&[], &script("dead"));
     wait_for("the job that is to die", || {
-        ground.outside("dead").exists() && ground.staging_directories() > 0
+        test_dir.outside("dead").exists() && test_dir.staging_directories() > 0
     });
     dead.kill();
-    let run = as_root(&ground, &["run", "--", "sh", "-c", "printf r > of-root-2"]);
+    let run = as_root(&test_dir, &["run", "--", "sh", "-c", "printf r > of-root-2"]);
     run.assert_code(0);
-    assert!(ground.staging_directories() > 0, "the user's job is not root's to end");
-    let said = as_root(&ground, &["recover", "."]);
+    assert!(
+        test_dir.staging_directories() > 0,
+        "the user's job is not root's to end"
+    );
+    let said = as_root(&test_dir, &["recover", "."]);
     said.assert_code(0);
     assert!(said.out.contains(&format!("it belongs to user {USER}")), "{}", said.out);
-    ground.job(&[], "printf s > third").assert_code(0);
-    ground.assert_no_staging();
+    test_dir.job(&[], "printf s > third").assert_code(0);
+    test_dir.assert_no_staging();
     for name in ["of-root", "second", "of-root-2", "third", "by-1-running"] {
-        assert!(ground.work(name).exists(), "{name}");
+        assert!(test_dir.work(name).exists(), "{name}");
     }
-    assert!(!ground.work("by-1-dead").exists());
+    assert!(!test_dir.work("by-1-dead").exists());
 }

@@ -6,9 +6,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::ground::{Ground, Run, wait_for};
 use crate::loop_disk::LoopDisk;
 use crate::ordinary_user::{USER, as_user};
+use crate::test_dir::{Run, TestDir, wait_for};
 
 const OLD: &str =
     "head -c 8000000 /dev/urandom > big; mkdir -p d/sub; printf x > d/sub/f; printf old > fixed; printf keep > other";
@@ -20,19 +20,19 @@ const SCRIPT: &str =
     : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
 
 /// Runs the script as a job; while it waits, something happens outside of it.
-fn run_with(ground: &Ground, options: &[&str], meanwhile: impl FnOnce()) -> Run {
+fn run_with(test_dir: &TestDir, options: &[&str], meanwhile: impl FnOnce()) -> Run {
     for name in ["changed", "go"] {
-        let _ = std::fs::remove_file(ground.outside(name));
+        let _ = std::fs::remove_file(test_dir.outside(name));
     }
-    let job = ground.start_job(options, SCRIPT);
-    wait_for("the job's changes", || ground.outside("changed").exists());
+    let job = test_dir.start_job(options, SCRIPT);
+    wait_for("the job's changes", || test_dir.outside("changed").exists());
     meanwhile();
-    ground.touch_outside("go");
+    test_dir.touch_outside("go");
     job.finish()
 }
 
-fn resume(ground: &Ground, options: &[&str]) -> Run {
-    ground.elbow(&[&["resume"], options].concat())
+fn resume(test_dir: &TestDir, options: &[&str]) -> Run {
+    test_dir.elbow(&[&["resume"], options].concat())
 }
 
 /// What is immutable can be neither moved nor removed. Of a directory nobody takes that for somebody else's change.
@@ -42,29 +42,29 @@ fn set_immutable(path: &Path, is_immutable: bool) {
     assert!(set.success());
 }
 
-fn assert_committed(ground: &Ground) {
-    assert_eq!(ground.content("new/sub/f"), b"n");
-    assert_eq!(ground.content("other"), b"keepmore");
-    assert_eq!(ground.content("fixed"), b"changed");
-    assert!(!ground.work("d").exists());
-    let seen = std::fs::read(ground.outside("big")).expect("what the command saw");
-    assert!(ground.content("big") == seen, "big is not what the command made");
-    ground.assert_no_staging();
+fn assert_committed(test_dir: &TestDir) {
+    assert_eq!(test_dir.content("new/sub/f"), b"n");
+    assert_eq!(test_dir.content("other"), b"keepmore");
+    assert_eq!(test_dir.content("fixed"), b"changed");
+    assert!(!test_dir.work("d").exists());
+    let seen = std::fs::read(test_dir.outside("big")).expect("what the command saw");
+    assert!(test_dir.content("big") == seen, "big is not what the command made");
+    test_dir.assert_no_staging();
 }
 
 /// Somebody else fills the disk after the job has drained: there is no room for what its commit overwrites.
 #[test]
 fn a_patch_into_a_full_disk_goes_on_when_there_is_room() {
     let Some(disk) = LoopDisk::new(48 << 20) else { return };
-    let ground = Ground::at(&disk.path(), OLD);
-    let before = ground.restore();
+    let test_dir = TestDir::at(&disk.path(), OLD);
+    let before = test_dir.restore();
     let mut filler = None;
     let drained = || {
-        let staged = std::fs::read_dir(ground.work("")).expect("the directory").flatten();
+        let staged = std::fs::read_dir(test_dir.work("")).expect("the directory").flatten();
         let job = staged.map(|entry| entry.path()).find(|path| path.join("job").exists());
         job.is_some_and(|job| job.join("new/new/sub/f").exists())
     };
-    let run = run_with(&ground, &[], || {
+    let run = run_with(&test_dir, &[], || {
         wait_for("the drain", drained);
         std::thread::sleep(std::time::Duration::from_secs(1));
         filler = Some(disk.fill());
@@ -78,16 +78,16 @@ fn a_patch_into_a_full_disk_goes_on_when_there_is_room() {
     ] {
         assert!(run.err.contains(words), "{words}: {}", run.err);
     }
-    ground.assert_seen_from_outside_as(&before);
+    test_dir.assert_seen_from_outside_as(&before);
     // The cause is there still.
-    resume(&ground, &[]).assert_code(125);
-    ground.assert_seen_from_outside_as(&before);
+    resume(&test_dir, &[]).assert_code(125);
+    test_dir.assert_seen_from_outside_as(&before);
     std::fs::remove_file(filler.expect("it came")).expect("removing the filler");
-    let resumed = resume(&ground, &[]);
+    let resumed = resume(&test_dir, &[]);
     resumed.assert_code(0);
     assert!(resumed.err.contains("committed"), "{}", resumed.err);
-    assert_committed(&ground);
-    resume(&ground, &[]).assert_code(125);
+    assert_committed(&test_dir);
+    resume(&test_dir, &[]).assert_code(125);
 }
 
 /// What is held open is stored when it is closed. Somebody else has taken the room by then, which the command was told there is: what cannot be stored is saved
@@ -95,8 +95,8 @@ fn a_patch_into_a_full_disk_goes_on_when_there_is_room() {
 #[test]
 fn what_a_full_disk_cannot_take_is_saved_and_comes_back() {
     let Some(disk) = LoopDisk::new(48 << 20) else { return };
-    let ground = Ground::at(&disk.path(), OLD);
-    let before = ground.restore();
+    let test_dir = TestDir::at(&disk.path(), OLD);
+    let before = test_dir.restore();
     let script = format!(
         "exec 3> late; head -c 3000000 /dev/urandom | tee \"$OUT/late\" >&3
         exec 4<> fixed; printf LAST >&4
@@ -106,11 +106,11 @@ fn what_a_full_disk_cannot_take_is_saved_and_comes_back() {
     // Not on the same disk.
     let scratch = tempfile::tempdir().expect("a directory");
     let scratch = scratch.path().to_str().expect("UTF-8");
-    let job = ground.start_job(&["--scratch", scratch], &script);
-    wait_for("the job's changes", || ground.outside("changed").exists());
+    let job = test_dir.start_job(&["--scratch", scratch], &script);
+    wait_for("the job's changes", || test_dir.outside("changed").exists());
     std::thread::sleep(std::time::Duration::from_secs(1));
     let filler = disk.fill();
-    ground.touch_outside("go");
+    test_dir.touch_outside("go");
     let run = job.finish();
     run.assert_code(125);
     let resume_here = format!("--scratch {scratch}");
@@ -122,38 +122,38 @@ fn what_a_full_disk_cannot_take_is_saved_and_comes_back() {
     ] {
         assert!(run.err.contains(words), "{words}: {}", run.err);
     }
-    ground.assert_seen_from_outside_as(&before);
+    test_dir.assert_seen_from_outside_as(&before);
     let saved = || std::fs::read_dir(scratch).expect("the directory").count();
     assert_eq!(saved(), 1, "it was saved there");
-    let shown = ground.elbow(&["recover", "--show", "--scratch", scratch]);
+    let shown = test_dir.elbow(&["recover", "--show", "--scratch", scratch]);
     assert!(
         shown.out.contains("saved       3") && shown.out.contains("goes on with it"),
         "{}",
         shown.out
     );
     // The cause is there still: it stays as it is.
-    resume(&ground, &["--scratch", scratch]).assert_code(125);
-    ground.assert_seen_from_outside_as(&before);
+    resume(&test_dir, &["--scratch", scratch]).assert_code(125);
+    test_dir.assert_seen_from_outside_as(&before);
     assert_eq!(saved(), 1);
     std::fs::remove_file(filler).expect("removing the filler");
-    resume(&ground, &["--scratch", scratch]).assert_code(0);
+    resume(&test_dir, &["--scratch", scratch]).assert_code(0);
     assert_eq!(saved(), 0, "it is not needed any more");
-    assert_eq!(ground.content("new/more/deep/text"), b"text\n");
-    let late = std::fs::read(ground.outside("late")).expect("what the command wrote");
-    assert!(ground.content("late") == late, "late is not what the command made");
-    assert_committed(&ground);
+    assert_eq!(test_dir.content("new/more/deep/text"), b"text\n");
+    let late = std::fs::read(test_dir.outside("late")).expect("what the command wrote");
+    assert!(test_dir.content("late") == late, "late is not what the command made");
+    assert_committed(&test_dir);
 }
 
 /// A refusal of one object: the job is shown with its reason, is left alone by later jobs and recoveries, does not overwrite what came since, and goes on.
 #[test]
 fn a_refused_commit_is_kept_shown_and_gone_on_with() {
     let Some(disk) = LoopDisk::new(64 << 20) else { return };
-    let ground = Ground::at(&disk.path(), OLD);
-    let before = ground.restore();
-    let report = ground.outside("report");
+    let test_dir = TestDir::at(&disk.path(), OLD);
+    let before = test_dir.restore();
+    let report = test_dir.outside("report");
     let report = report.to_str().expect("UTF-8");
-    let fixed = ground.work("d");
-    let run = run_with(&ground, &["--report", report], || set_immutable(&fixed, true));
+    let fixed = test_dir.work("d");
+    let run = run_with(&test_dir, &["--report", report], || set_immutable(&fixed, true));
     run.assert_code(125);
     assert!(run.err.contains("move d: Operation not permitted"), "{}", run.err);
     let told: Value = serde_json::from_slice(&std::fs::read(report).expect("the report")).expect("JSON");
@@ -162,9 +162,9 @@ fn a_refused_commit_is_kept_shown_and_gone_on_with() {
         (&"kept".into(), &true.into()),
         "{told}"
     );
-    ground.assert_seen_from_outside_as(&before);
+    test_dir.assert_seen_from_outside_as(&before);
 
-    let shown = ground.elbow(&["recover", "--show", "--json"]);
+    let shown = test_dir.elbow(&["recover", "--show", "--json"]);
     shown.assert_code(0);
     let shown: Value = serde_json::from_str(&shown.out).expect("JSON");
     let job = &shown["jobs"][0];
@@ -175,45 +175,45 @@ fn a_refused_commit_is_kept_shown_and_gone_on_with() {
     );
     assert!(job["why"].as_str().is_some_and(|why| why.contains("move d")), "{shown}");
     assert!(job["bytes"].as_u64().is_some_and(|bytes| bytes > 3_000_000), "{shown}");
-    ground.assert_seen_from_outside_as(&before);
+    test_dir.assert_seen_from_outside_as(&before);
 
-    ground.elbow(&["recover", "."]).assert_code(0);
-    ground.job(&[], "printf y > unrelated").assert_code(0);
+    test_dir.elbow(&["recover", "."]).assert_code(0);
+    test_dir.job(&[], "printf y > unrelated").assert_code(0);
     set_immutable(&fixed, false);
-    std::fs::write(ground.work("other"), "later work").expect("writing");
-    let refused = resume(&ground, &[]);
+    std::fs::write(test_dir.work("other"), "later work").expect("writing");
+    let refused = resume(&test_dir, &[]);
     refused.assert_code(125);
     assert!(refused.err.contains("other (it was written to)"), "{}", refused.err);
-    assert_eq!(ground.content("other"), b"later work");
-    assert!(!ground.work("new").exists());
-    std::fs::write(ground.work("other"), "keep").expect("writing");
+    assert_eq!(test_dir.content("other"), b"later work");
+    assert!(!test_dir.work("new").exists());
+    std::fs::write(test_dir.work("other"), "keep").expect("writing");
     let set = Command::new("touch")
         .args(["-d", "2020-01-02 03:04:05.678901234"])
-        .arg(ground.work("other"))
+        .arg(test_dir.work("other"))
         .status();
     assert!(set.expect("touch").success());
-    resume(&ground, &[]).assert_code(0);
-    assert_committed(&ground);
-    assert_eq!(ground.content("unrelated"), b"y");
+    resume(&test_dir, &[]).assert_code(0);
+    assert_committed(&test_dir);
+    assert_eq!(test_dir.content("unrelated"), b"y");
 }
 
 #[test]
 fn what_is_not_to_be_kept_is_rolled_back() {
     let Some(disk) = LoopDisk::new(64 << 20) else { return };
-    let ground = Ground::at(&disk.path(), OLD);
-    let fixed = ground.work("d");
+    let test_dir = TestDir::at(&disk.path(), OLD);
+    let fixed = test_dir.work("d");
     for (options, is_kept) in [(&["--no-keep"][..], false), (&[], true)] {
-        let before = ground.restore();
-        let run = run_with(&ground, options, || set_immutable(&fixed, true));
+        let before = test_dir.restore();
+        let run = run_with(&test_dir, options, || set_immutable(&fixed, true));
         run.assert_code(125);
         set_immutable(&fixed, false);
         if is_kept {
-            let listed = ground.elbow(&["recover", "."]);
+            let listed = test_dir.elbow(&["recover", "."]);
             let name = listed.out.split(':').next().expect("a name").to_owned();
             assert!(listed.out.contains("elbow resume"), "{}", listed.out);
-            ground.elbow(&["recover", ".", "--drop", &name]).assert_code(0);
+            test_dir.elbow(&["recover", ".", "--drop", &name]).assert_code(0);
         }
-        ground.assert_equals(&before);
+        test_dir.assert_equals(&before);
     }
 }
 
@@ -221,19 +221,19 @@ fn what_is_not_to_be_kept_is_rolled_back() {
 #[test]
 fn directories_of_one_run_wait_together() {
     let Some(disk) = LoopDisk::new(64 << 20) else { return };
-    let ground = Ground::at(&disk.path(), "mkdir -p a/d b; printf a > a/old; printf b > b/old");
-    ground.restore();
-    let fixed = ground.work("a/d");
+    let test_dir = TestDir::at(&disk.path(), "mkdir -p a/d b; printf a > a/old; printf b > b/old");
+    test_dir.restore();
+    let fixed = test_dir.work("a/d");
     let script = "rmdir a/d; printf 1 > a/old; printf 2 > b/old; : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
-    let job = ground.start_job(&["--on", "a", "--on", "b"], script);
-    wait_for("the job's changes", || ground.outside("changed").exists());
+    let job = test_dir.start_job(&["--on", "a", "--on", "b"], script);
+    wait_for("the job's changes", || test_dir.outside("changed").exists());
     set_immutable(&fixed, true);
-    ground.touch_outside("go");
+    test_dir.touch_outside("go");
     let run = job.finish();
     run.assert_code(125);
     set_immutable(&fixed, false);
     assert_eq!(
-        (ground.content("a/old"), ground.content("b/old")),
+        (test_dir.content("a/old"), test_dir.content("b/old")),
         (b"a".to_vec(), b"b".to_vec())
     );
     assert_eq!(
@@ -243,52 +243,52 @@ fn directories_of_one_run_wait_together() {
         run.err
     );
     for dir in ["a", "b"] {
-        resume(&ground, &[dir]).assert_code(0);
+        resume(&test_dir, &[dir]).assert_code(0);
     }
     assert_eq!(
-        (ground.content("a/old"), ground.content("b/old")),
+        (test_dir.content("a/old"), test_dir.content("b/old")),
         (b"1".to_vec(), b"2".to_vec())
     );
-    ground.assert_no_staging();
+    test_dir.assert_no_staging();
 }
 
 #[test]
 fn a_mount_that_cannot_be_committed_is_kept() {
     let Some(disk) = LoopDisk::new(64 << 20) else { return };
-    let ground = Ground::at(&disk.path(), "mkdir d; printf old > fixed");
-    ground.restore();
-    let mount = ground.outside("mount");
+    let test_dir = TestDir::at(&disk.path(), "mkdir d; printf old > fixed");
+    test_dir.restore();
+    let mount = test_dir.outside("mount");
     std::fs::create_dir(&mount).expect("a mount point");
     let mount = mount.to_str().expect("UTF-8");
-    ground.elbow(&["mount", ".", mount]).assert_code(0);
+    test_dir.elbow(&["mount", ".", mount]).assert_code(0);
     std::fs::write(Path::new(mount).join("fixed"), "new").expect("writing in the job");
     std::fs::remove_dir(Path::new(mount).join("d")).expect("removing in the job");
-    let fixed = ground.work("d");
+    let fixed = test_dir.work("d");
     set_immutable(&fixed, true);
-    let ended = ground.elbow(&["commit", mount]);
+    let ended = test_dir.elbow(&["commit", mount]);
     set_immutable(&fixed, false);
     ended.assert_code(125);
     assert!(ended.err.contains("elbow resume"), "{}", ended.err);
-    assert_eq!(ground.content("fixed"), b"old");
-    resume(&ground, &["."]).assert_code(0);
-    assert_eq!(ground.content("fixed"), b"new");
-    ground.assert_no_staging();
+    assert_eq!(test_dir.content("fixed"), b"old");
+    resume(&test_dir, &["."]).assert_code(0);
+    assert_eq!(test_dir.content("fixed"), b"new");
+    test_dir.assert_no_staging();
 }
 
 /// An ordinary user, who loses a right to the directory for a while.
 #[test]
 fn a_users_results_wait_until_the_user_may_store_them() {
-    let ground = as_user(Ground::new(&format!(
+    let test_dir = as_user(TestDir::new(&format!(
         "mkdir d; printf x > d/f; printf old > old; chown -R {USER}:{USER} .; chmod 755 ."
     )));
-    ground.restore();
+    test_dir.restore();
     let script = "set -e; rm d/f; printf new > old; mkdir made; printf n > made/n
         : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
-    let job = ground.start_job(&[], script);
-    wait_for("the job's changes", || ground.outside("changed").exists());
-    let d = ground.work("d");
+    let job = test_dir.start_job(&[], script);
+    wait_for("the job's changes", || test_dir.outside("changed").exists());
+    let d = test_dir.work("d");
     std::os::unix::fs::chown(&d, Some(0), Some(0)).expect("chown");
-    ground.touch_outside("go");
+    test_dir.touch_outside("go");
     let run = job.finish();
     run.assert_code(125);
     assert!(
@@ -297,23 +297,23 @@ fn a_users_results_wait_until_the_user_may_store_them() {
         run.err
     );
     assert_eq!(
-        (ground.content("old"), ground.content("d/f")),
+        (test_dir.content("old"), test_dir.content("d/f")),
         (b"old".to_vec(), b"x".to_vec())
     );
-    resume(&ground, &[]).assert_code(125);
-    let owner = ground.metadata("old");
+    resume(&test_dir, &[]).assert_code(125);
+    let owner = test_dir.metadata("old");
     let (uid, gid) = (
         std::os::unix::fs::MetadataExt::uid(&owner),
         std::os::unix::fs::MetadataExt::gid(&owner),
     );
     std::os::unix::fs::chown(&d, Some(uid), Some(gid)).expect("chown");
-    resume(&ground, &[]).assert_code(0);
+    resume(&test_dir, &[]).assert_code(0);
     assert_eq!(
-        (ground.content("old"), ground.content("made/n")),
+        (test_dir.content("old"), test_dir.content("made/n")),
         (b"new".to_vec(), b"n".to_vec())
     );
-    assert!(!ground.work("d/f").exists());
-    ground.assert_no_staging();
+    assert!(!test_dir.work("d/f").exists());
+    test_dir.assert_no_staging();
 }
 
 /// A commit that is being taken back, and of which a directory cannot get its name back: it blocks nobody, is tried again each time, and
@@ -321,29 +321,29 @@ fn a_users_results_wait_until_the_user_may_store_them() {
 #[test]
 fn a_stuck_job_is_given_up_by_name() {
     let Some(disk) = LoopDisk::new(64 << 20) else { return };
-    let ground = Ground::at(&disk.path(), OLD);
-    let before = ground.restore();
-    let (d, script) = (ground.work("d"), SCRIPT);
+    let test_dir = TestDir::at(&disk.path(), OLD);
+    let before = test_dir.restore();
+    let (d, script) = (test_dir.work("d"), SCRIPT);
     assert!(script.contains("rm -r d"));
-    run_with(&ground, &[], || set_immutable(&d, true)).assert_code(125);
+    run_with(&test_dir, &[], || set_immutable(&d, true)).assert_code(125);
     set_immutable(&d, false);
     // As a death in the middle of taking it back leaves it.
-    let name = listed(&ground, "job");
-    let job = ground.work(&name);
-    let slot = ground.work(&slot_in(&job.join("resume"), &name));
+    let name = listed(&test_dir, "job");
+    let job = test_dir.work(&name);
+    let slot = test_dir.work(&slot_in(&job.join("resume"), &name));
     let rename = |from: &Path, to: &Path| std::fs::rename(from, to).expect("renaming");
     rename(&d, &slot);
     rename(&job.join("resume"), &job.join("undo.olds"));
     rename(&job.join("kept"), &job.join("job"));
     set_immutable(&slot, true);
 
-    let tried = ground.elbow(&["recover", "."]);
+    let tried = test_dir.elbow(&["recover", "."]);
     tried.assert_code(125);
     assert!(tried.out.contains("bring back d"), "{}", tried.out);
-    assert_eq!(listed(&ground, "state"), "taken_back");
-    ground.job(&[], "printf y > unrelated").assert_code(0);
-    ground.elbow(&["recover", ".", "--retry", &name]).assert_code(125);
-    let given_up = ground.elbow(&["recover", ".", "--abandon", &name, "--json"]);
+    assert_eq!(listed(&test_dir, "state"), "taken_back");
+    test_dir.job(&[], "printf y > unrelated").assert_code(0);
+    test_dir.elbow(&["recover", ".", "--retry", &name]).assert_code(125);
+    let given_up = test_dir.elbow(&["recover", ".", "--abandon", &name, "--json"]);
     given_up.assert_code(125);
     let told: Value = serde_json::from_str(&given_up.out).expect("JSON");
     let stays = &told["jobs"][0]["stays"];
@@ -357,19 +357,22 @@ fn a_stuck_job_is_given_up_by_name() {
         stays[0]["what"].as_str().is_some_and(|what| what.contains(&*slot_name)),
         "{told}"
     );
-    assert_eq!(listed(&ground, "state"), "kept");
-    ground.elbow(&["recover", "."]).assert_code(0);
+    assert_eq!(listed(&test_dir, "state"), "kept");
+    test_dir.elbow(&["recover", "."]).assert_code(0);
 
     set_immutable(&slot, false);
     rename(&slot, &d);
-    ground.elbow(&["recover", ".", "--drop", &name]).assert_code(0);
-    std::fs::remove_file(ground.work("unrelated")).expect("removing");
-    ground.snapshot().without_times().assert_equals(&before.without_times());
+    test_dir.elbow(&["recover", ".", "--drop", &name]).assert_code(0);
+    std::fs::remove_file(test_dir.work("unrelated")).expect("removing");
+    test_dir
+        .snapshot()
+        .without_times()
+        .assert_equals(&before.without_times());
 }
 
 /// What `recover --show` says of the only job.
-fn listed(ground: &Ground, field: &str) -> String {
-    let shown = ground.elbow(&["recover", "--show", "--json"]);
+fn listed(test_dir: &TestDir, field: &str) -> String {
+    let shown = test_dir.elbow(&["recover", "--show", "--json"]);
     shown.assert_code(0);
     let shown: Value = serde_json::from_str(&shown.out).expect("JSON");
     assert_eq!(shown["jobs"].as_array().map(Vec::len), Some(1), "{shown}");

@@ -13,8 +13,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::ground::{Ground, wait_for};
 use crate::ordinary_user::{USER, ground_of};
+use crate::test_dir::{TestDir, wait_for};
 
 /// A tree of processes: in the background, in sessions of their own, and one in a mount namespace of its own (where that is
 /// allowed). Their environment holds the name of the ground.
@@ -24,8 +24,8 @@ const TREE: &str = "mkdir new; printf x > new/f; printf more >> file
 const OLD: &str = "mkdir d; printf 1 > d/old; printf 2 > file";
 
 /// Processes that were started on a ground and still run. Zombies have no environment.
-fn processes_of(ground: &Ground) -> Vec<String> {
-    let mark = format!("WORK={}", ground.work("").display());
+fn processes_of(test_dir: &TestDir) -> Vec<String> {
+    let mark = format!("WORK={}", test_dir.work("").display());
     let processes = fs::read_dir("/proc").expect("procfs").flatten();
     processes
         .filter(|entry| {
@@ -44,55 +44,58 @@ fn processes_of(ground: &Ground) -> Vec<String> {
 }
 
 /// Mount points with the name of the ground as their source, in our namespace.
-fn mounts_of(ground: &Ground) -> usize {
+fn mounts_of(test_dir: &TestDir) -> usize {
     let table = fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
     table
-        .matches(&format!("fuse.elbow {}", ground.root().display()))
+        .matches(&format!("fuse.elbow {}", test_dir.root().display()))
         .count()
 }
 
-fn assert_all_ends(ground: &Ground) {
-    wait_for("the end of all processes", || processes_of(ground).is_empty());
-    wait_for("the end of all mounts", || mounts_of(ground) == 0);
+fn assert_all_ends(test_dir: &TestDir) {
+    wait_for("the end of all processes", || processes_of(test_dir).is_empty());
+    wait_for("the end of all mounts", || mounts_of(test_dir) == 0);
 }
 
-fn recover(ground: &Ground) {
-    let work = ground.work("");
-    ground.elbow(&["recover", work.to_str().expect("UTF-8")]).assert_code(0);
+fn recover(test_dir: &TestDir) {
+    let work = test_dir.work("");
+    test_dir
+        .elbow(&["recover", work.to_str().expect("UTF-8")])
+        .assert_code(0);
 }
 
-fn kill_a_tree_of_processes(ground: &Ground) {
-    let job = ground.start_job(&[], TREE);
+fn kill_a_tree_of_processes(test_dir: &TestDir) {
+    let job = test_dir.start_job(&[], TREE);
     wait_for("the tree of processes", || {
-        ground.outside("started").exists() && processes_of(ground).iter().filter(|name| *name == "sleep").count() >= 5
+        test_dir.outside("started").exists()
+            && processes_of(test_dir).iter().filter(|name| *name == "sleep").count() >= 5
     });
     job.kill_alone();
-    assert_all_ends(ground);
+    assert_all_ends(test_dir);
 }
 
 #[test]
 fn all_that_a_killed_elbow_has_started_ends() {
-    let ground = Ground::new(OLD);
-    let before = ground.restore();
-    kill_a_tree_of_processes(&ground);
-    recover(&ground);
-    ground.assert_equals(&before);
+    let test_dir = TestDir::new(OLD);
+    let before = test_dir.restore();
+    kill_a_tree_of_processes(&test_dir);
+    recover(&test_dir);
+    test_dir.assert_equals(&before);
 }
 
 #[test]
 fn all_that_a_killed_elbow_of_a_user_has_started_ends() {
-    let ground = ground_of(USER, OLD);
-    let before = ground.snapshot();
-    kill_a_tree_of_processes(&ground);
-    recover(&ground);
-    ground.assert_equals(&before);
-    assert_no_hidden_mount_points(&ground);
+    let test_dir = ground_of(USER, OLD);
+    let before = test_dir.snapshot();
+    kill_a_tree_of_processes(&test_dir);
+    recover(&test_dir);
+    test_dir.assert_equals(&before);
+    assert_no_hidden_mount_points(&test_dir);
 }
 
 /// The temporary directory of the user is outside of the job's.
-fn assert_no_hidden_mount_points(ground: &Ground) {
+fn assert_no_hidden_mount_points(test_dir: &TestDir) {
     let hidden = || {
-        names(&ground.outside(""))
+        names(&test_dir.outside(""))
             .into_iter()
             .find(|name| name.starts_with("elbow-"))
     };
@@ -107,45 +110,45 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 /// How long it takes until the command runs, on this machine as busy as it is.
-fn time_to_start(ground: &Ground) -> Duration {
+fn time_to_start(test_dir: &TestDir) -> Duration {
     let began = Instant::now();
-    let job = ground.start_job(&[], TREE);
-    wait_for("the command", || ground.outside("started").exists());
+    let job = test_dir.start_job(&[], TREE);
+    wait_for("the command", || test_dir.outside("started").exists());
     let took = began.elapsed();
     job.kill_alone();
-    assert_all_ends(ground);
-    recover(ground);
+    assert_all_ends(test_dir);
+    recover(test_dir);
     took
 }
 
 /// Each time it is in another place: the mount is made, handed over, in use, taken away, or gone.
-fn kill_at_random_moments(ground: &Ground, rounds: u32) {
+fn kill_at_random_moments(test_dir: &TestDir, rounds: u32) {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(rand::random::<u64>);
     println!("SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
-    let before = ground.snapshot();
-    let usual = time_to_start(ground);
+    let before = test_dir.snapshot();
+    let usual = time_to_start(test_dir);
     let mut began = 0;
     for _ in 0..rounds {
-        let _ = fs::remove_file(ground.outside("started"));
-        let job = ground.start_job(&[], TREE);
+        let _ = fs::remove_file(test_dir.outside("started"));
+        let job = test_dir.start_job(&[], TREE);
         std::thread::sleep(usual.mul_f64(random.random_range(0.0..2.0)));
-        began += u32::from(ground.outside("started").exists());
+        began += u32::from(test_dir.outside("started").exists());
         job.kill_alone();
-        assert_all_ends(ground);
-        recover(ground);
-        ground.assert_equals(&before);
+        assert_all_ends(test_dir);
+        recover(test_dir);
+        test_dir.assert_equals(&before);
     }
     assert!(began > 0 && began < rounds, "{began} of {rounds} commands had begun");
-    assert_no_hidden_mount_points(ground);
+    assert_no_hidden_mount_points(test_dir);
 }
 
 #[test]
 fn an_elbow_killed_at_any_moment_leaves_nothing() {
-    let ground = Ground::new(OLD);
-    ground.restore();
-    kill_at_random_moments(&ground, 50);
+    let test_dir = TestDir::new(OLD);
+    test_dir.restore();
+    kill_at_random_moments(&test_dir, 50);
 }
 
 #[test]
@@ -156,17 +159,17 @@ fn an_elbow_of_a_user_killed_at_any_moment_leaves_nothing() {
 /// The watcher holds no pipe open and is gone with `elbow run`, and what was left in the background lives.
 #[test]
 fn a_watcher_ends_with_its_elbow_and_ends_nothing_else() {
-    let ground = Ground::new(OLD);
-    ground.restore();
-    ground
+    let test_dir = TestDir::new(OLD);
+    test_dir.restore();
+    test_dir
         .job(&[], "(exec sleep 1000 >/dev/null 2>&1 </dev/null &)")
         .assert_code(0);
-    assert_eq!(processes_of(&ground), ["sleep"]);
-    end_processes_of(&ground);
+    assert_eq!(processes_of(&test_dir), ["sleep"]);
+    end_processes_of(&test_dir);
 }
 
-fn end_processes_of(ground: &Ground) {
-    let mark = format!("WORK={}", ground.work("").display());
+fn end_processes_of(test_dir: &TestDir) {
+    let mark = format!("WORK={}", test_dir.work("").display());
     for entry in fs::read_dir("/proc").expect("procfs").flatten() {
         let environment = fs::read_to_string(entry.path().join("environ")).unwrap_or_default();
         let pid = entry.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
@@ -176,9 +179,9 @@ fn end_processes_of(ground: &Ground) {
     }
 }
 
-fn kill_a_daemon(ground: &Ground) {
-    let mount = ground.outside("mount");
-    let (work, at) = (ground.work(""), mount.to_str().expect("UTF-8"));
+fn kill_a_daemon(test_dir: &TestDir) {
+    let mount = test_dir.outside("mount");
+    let (work, at) = (test_dir.work(""), mount.to_str().expect("UTF-8"));
     let script = "\"$ELBOW\" mount \"$WORK\" \"$OUT/mount\"; printf x > \"$OUT/mount/new\"; rm \"$OUT/mount/d/old\"
         \"$ELBOW\" status \"$OUT/mount\" --json > \"$OUT/status\"; pid=$(sed 's/.*\"pid\":\\([0-9]*\\).*/\\1/' \"$OUT/status\")
         sockets() { ls /run/user/*/elbow-*/$pid-*.sock /run/elbow-*/$pid-*.sock /tmp/elbow-*/$pid-*.sock 2> \"$OUT/none\" | wc -l; }
@@ -192,24 +195,26 @@ fn kill_a_daemon(ground: &Ground) {
     std::os::unix::fs::chown(&mount, Some(USER), Some(USER)).expect("chown");
     let elbow = Reachable::new(Path::new(env!("CARGO_BIN_EXE_elbow"))).expect("the binary for all");
     let script = format!("ELBOW={}; {script}", elbow.path().display());
-    ground.native(&script).assert_code(0);
+    test_dir.native(&script).assert_code(0);
     assert_eq!(names(&mount), ["inside"], "{at}");
-    assert_all_ends(ground);
-    ground.elbow(&["recover", work.to_str().expect("UTF-8")]).assert_code(0);
+    assert_all_ends(test_dir);
+    test_dir
+        .elbow(&["recover", work.to_str().expect("UTF-8")])
+        .assert_code(0);
 }
 
 #[test]
 fn a_mount_whose_process_is_killed_goes_away() {
-    let ground = Ground::new(OLD);
-    let before = ground.restore();
-    kill_a_daemon(&ground);
-    ground.assert_equals(&before);
+    let test_dir = TestDir::new(OLD);
+    let before = test_dir.restore();
+    kill_a_daemon(&test_dir);
+    test_dir.assert_equals(&before);
 }
 
 #[test]
 fn a_mount_of_a_user_whose_process_is_killed_goes_away() {
-    let ground = ground_of(USER, OLD);
-    let before = ground.snapshot();
-    kill_a_daemon(&ground);
-    ground.assert_equals(&before);
+    let test_dir = ground_of(USER, OLD);
+    let before = test_dir.snapshot();
+    kill_a_daemon(&test_dir);
+    test_dir.assert_equals(&before);
 }

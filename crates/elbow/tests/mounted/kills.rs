@@ -20,7 +20,7 @@ use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
 
 use crate::commands::{Place, Running};
-use crate::ground::{make_old_tree, snapshot_of};
+use crate::test_dir::{make_old_tree, snapshot_of};
 
 /// Kills in a usual run.
 const KILLS: u64 = 500;
@@ -59,13 +59,13 @@ enum Phase {
 ///   work    slowfs over it
 ///   out     outside of the job
 /// ```
-struct Bed {
+struct Testbed {
     // Unmounted before the directory goes.
     _slow: Mounted,
     dir: TempDir,
 }
 
-impl Bed {
+impl Testbed {
     fn new() -> Self {
         let dir = tempfile::Builder::new()
             .prefix("elbow-kills-")
@@ -161,7 +161,7 @@ fn hidden_below(tree: &Tree) -> Vec<&PathBuf> {
 }
 
 struct Killer {
-    bed: Bed,
+    testbed: Testbed,
     random: StdRng,
     before: Tree,
     after: Tree,
@@ -171,16 +171,16 @@ struct Killer {
 
 impl Killer {
     fn new(seed: u64) -> Self {
-        let bed = Bed::new();
-        bed.restore();
-        let before = bed.tree();
+        let testbed = Testbed::new();
+        testbed.restore();
+        let before = testbed.tree();
         let began = Instant::now();
-        bed.start_job().finish().assert_code(0);
+        testbed.start_job().finish().assert_code(0);
         let usual = [began.elapsed(), began.elapsed() / 2];
-        let after = bed.tree().without_times();
+        let after = testbed.tree().without_times();
         assert!(after != before.clone().without_times(), "the job does something");
         Self {
-            bed,
+            testbed,
             random: StdRng::seed_from_u64(seed),
             before,
             after,
@@ -194,33 +194,33 @@ impl Killer {
 
     /// One job, killed, and its recoveries, of which some are; where the kills hit.
     fn round(&mut self) -> Vec<Phase> {
-        self.bed.restore();
+        self.testbed.restore();
         let (wait, alone) = (self.moment(0), self.random.random());
-        if !is_killed_after(self.bed.start_job(), wait, alone) {
+        if !is_killed_after(self.testbed.start_job(), wait, alone) {
             assert!(
-                self.bed.tree().without_times() == self.after,
+                self.testbed.tree().without_times() == self.after,
                 "a job that nobody killed"
             );
             return Vec::new();
         }
-        let phase = self.bed.phase();
+        let phase = self.testbed.phase();
         let mut hits = vec![phase];
         while !matches!(phase, Phase::Begin | Phase::End) && self.random.random_range(0..4) > 0 {
             let wait = self.moment(1);
             let began = Instant::now();
-            if !is_killed_after(self.bed.start_recovery(), wait, true) {
+            if !is_killed_after(self.testbed.start_recovery(), wait, true) {
                 self.usual[1] = (3 * self.usual[1] + began.elapsed()) / 4;
                 break;
             }
             hits.push(Phase::Recovery);
         }
-        self.bed.start_recovery().finish().assert_code(0);
+        self.testbed.start_recovery().finish().assert_code(0);
         self.assert_old_or_new(&hits, alone);
         hits
     }
 
     fn assert_old_or_new(&self, hits: &[Phase], alone: bool) {
-        let mut found = self.bed.tree();
+        let mut found = self.testbed.tree();
         // The probe of a killed recovery is left for a minute, because a living one might need it.
         found
             .entries

@@ -4,33 +4,33 @@
 use std::fs;
 
 use crate::commands::{Place, Run};
-use crate::ground::{Ground, wait_for};
+use crate::test_dir::{TestDir, wait_for};
 
 const OLD: &str = "printf old > old";
 const WAITS: &str = "printf new > new; printf more >> old; : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done; cat new > \"$OUT/seen\"";
 
 /// Somebody else's look at a running job: it lives, and commits.
 fn assert_lives_behind(words: &[&str]) {
-    let ground = Ground::new(OLD);
-    ground.restore();
-    let (work, out) = (ground.work(""), ground.outside(""));
+    let test_dir = TestDir::new(OLD);
+    test_dir.restore();
+    let (work, out) = (test_dir.work(""), test_dir.outside(""));
     let job = Place { work: &work, out: &out }.start_job(words, &[], WAITS);
     wait_for("the job's changes", || {
-        ground.outside("changed").exists() && ground.staging_directories() > 0
+        test_dir.outside("changed").exists() && test_dir.staging_directories() > 0
     });
     for options in [&["recover", "."][..], &["recover", ".", "--force"]] {
-        let said = ground.elbow(options);
+        let said = test_dir.elbow(options);
         said.assert_code(0);
         assert!(said.out.contains("still running"), "{}", said.out);
     }
-    ground.job(&[], "printf x > beside").assert_code(0);
-    ground.touch_outside("go");
+    test_dir.job(&[], "printf x > beside").assert_code(0);
+    test_dir.touch_outside("go");
     let run = job.finish();
     run.assert_code(0);
-    assert_eq!(ground.content("old"), b"oldmore");
-    assert_eq!(ground.content("new"), b"new");
-    assert_eq!(fs::read(ground.outside("seen")).expect("what the job saw"), b"new");
-    ground.assert_no_staging();
+    assert_eq!(test_dir.content("old"), b"oldmore");
+    assert_eq!(test_dir.content("new"), b"new");
+    assert_eq!(fs::read(test_dir.outside("seen")).expect("what the job saw"), b"new");
+    test_dir.assert_no_staging();
 }
 
 #[test]
@@ -55,47 +55,47 @@ fn a_job_on_another_machine_of_the_same_name_lives() {
 /// The lock goes with the process, whatever it has started.
 #[test]
 fn a_killed_job_is_dead_at_once() {
-    let ground = Ground::new(OLD);
-    let before = ground.restore();
-    let job = ground.start_job(&[], &format!("(setsid sleep 60 &); {WAITS}"));
+    let test_dir = TestDir::new(OLD);
+    let before = test_dir.restore();
+    let job = test_dir.start_job(&[], &format!("(setsid sleep 60 &); {WAITS}"));
     wait_for("the job's changes", || {
-        ground.outside("changed").exists() && ground.staging_directories() > 0
+        test_dir.outside("changed").exists() && test_dir.staging_directories() > 0
     });
     job.kill_alone();
-    let said: Run = ground.elbow(&["recover", "."]);
+    let said: Run = test_dir.elbow(&["recover", "."]);
     said.assert_code(0);
     assert!(said.out.contains("nothing of it is left"), "{}", said.out);
-    ground.assert_equals(&before);
+    test_dir.assert_equals(&before);
 }
 
 /// Two recoveries removed what the other one looked for.
 #[test]
 fn recoveries_at_once_do_not_disturb_each_other() {
     const RECOVERIES: usize = 6;
-    let ground = Ground::new(&format!(
+    let test_dir = TestDir::new(&format!(
         "{OLD}; for i in $(seq 20); do mkdir d$i; printf x > d$i/old; done"
     ));
     for _ in 0..4 {
-        let before = ground.restore();
-        let _ = fs::remove_file(ground.outside("changed"));
+        let before = test_dir.restore();
+        let _ = fs::remove_file(test_dir.outside("changed"));
         let script = "for i in $(seq 20); do for j in $(seq 10); do printf y > d$i/$j; done; rm d$i/old; done";
-        let job = ground.start_job(&[], &format!("{script}; sleep 0.3; {WAITS}"));
+        let job = test_dir.start_job(&[], &format!("{script}; sleep 0.3; {WAITS}"));
         wait_for("the job's changes", || {
-            ground.outside("changed").exists() && ground.staging_directories() > 20
+            test_dir.outside("changed").exists() && test_dir.staging_directories() > 20
         });
         job.kill();
-        let (work, out) = (ground.work(""), ground.outside(""));
+        let (work, out) = (test_dir.work(""), test_dir.outside(""));
         let words = [env!("CARGO_BIN_EXE_elbow"), "recover", "."];
         let recoveries: Vec<_> = (0..RECOVERIES)
             .map(|_| Place { work: &work, out: &out }.start(&words))
             .collect();
-        let said: Vec<Run> = recoveries.into_iter().map(crate::ground::Running::finish).collect();
+        let said: Vec<Run> = recoveries.into_iter().map(crate::test_dir::Running::finish).collect();
         said.iter().for_each(|said| said.assert_code(0));
         let ended = said
             .iter()
             .filter(|said| said.out.contains("nothing of it is left"))
             .count();
         assert_eq!(ended, 1, "{said:#?}");
-        ground.assert_equals(&before);
+        test_dir.assert_equals(&before);
     }
 }

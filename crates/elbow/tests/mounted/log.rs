@@ -2,14 +2,14 @@
 
 use std::fs;
 
-use crate::ground::Ground;
+use crate::test_dir::TestDir;
 
 const OLD: &str = "mkdir d; printf 1 > d/old; printf 2 > file";
 const WORK: &str = "printf more >> file; mkdir new; printf x > new/one; rm d/old; cat new/one > \"$OUT/seen\"";
 
 /// A ground whose jobs find these in their environment.
-fn logging(variables: &[&str]) -> Ground {
-    Ground::new(OLD).behind(&[&["env"], variables].concat())
+fn logging(variables: &[&str]) -> TestDir {
+    TestDir::new(OLD).behind(&[&["env"], variables].concat())
 }
 
 fn assert_tells(log: &str, words: &[&str]) {
@@ -20,19 +20,19 @@ fn assert_tells(log: &str, words: &[&str]) {
 #[test]
 fn nothing_is_logged_unless_it_is_asked_for() {
     for variables in [&["-u", "ELBOW_LOG"][..], &["ELBOW_LOG="], &["ELBOW_LOG=off"]] {
-        let ground = logging(&[variables, &["ELBOW_LOG_FILE=../out/log"]].concat());
-        let run = ground.job(&["--quiet"], WORK);
+        let test_dir = logging(&[variables, &["ELBOW_LOG_FILE=../out/log"]].concat());
+        let run = test_dir.job(&["--quiet"], WORK);
         run.assert_code(0);
         assert_eq!(run.err, "", "with {variables:?}");
-        let log = fs::read(ground.outside("log")).unwrap_or_default();
+        let log = fs::read(test_dir.outside("log")).unwrap_or_default();
         assert!(log.is_empty(), "with {variables:?}");
     }
 }
 
 #[test]
 fn a_job_tells_its_requests_actions_and_phases() {
-    let ground = logging(&["ELBOW_LOG=debug"]);
-    let run = ground.job(&["--quiet"], WORK);
+    let test_dir = logging(&["ELBOW_LOG=debug"]);
+    let run = test_dir.job(&["--quiet"], WORK);
     run.assert_code(0);
     assert_tells(&run.err, &["INFO", "a job begins"]);
     assert_tells(&run.err, &["request{what=\"mkdir\"", "path=\"new\"", "answered took="]);
@@ -53,17 +53,17 @@ fn a_job_tells_its_requests_actions_and_phases() {
 
 #[test]
 fn a_job_that_fails_tells_its_roll_back_and_recovery_what_it_did() {
-    let ground = logging(&["ELBOW_LOG=elbow_job=info"]);
-    let run = ground.job(&["--quiet"], &format!("{WORK}; sync; exit 3"));
+    let test_dir = logging(&["ELBOW_LOG=elbow_job=info"]);
+    let run = test_dir.job(&["--quiet"], &format!("{WORK}; sync; exit 3"));
     run.assert_code(3);
     assert_tells(&run.err, &["end{job=", "rolled back cause="]);
     assert!(!run.err.contains("request{"), "that is not asked for: {}", run.err);
-    let job = ground.start_job(&[], &format!("{WORK}; : > \"$OUT/changed\"; exec sleep 60"));
-    crate::ground::wait_for("the job's changes", || {
-        ground.outside("changed").exists() && ground.staging_directories() > 0
+    let job = test_dir.start_job(&[], &format!("{WORK}; : > \"$OUT/changed\"; exec sleep 60"));
+    crate::test_dir::wait_for("the job's changes", || {
+        test_dir.outside("changed").exists() && test_dir.staging_directories() > 0
     });
     job.kill();
-    let run = ground.elbow(&["recover", "."]);
+    let run = test_dir.elbow(&["recover", "."]);
     run.assert_code(0);
     assert_tells(&run.err, &["recover{job=", "action=RolledBack"]);
 }
@@ -71,19 +71,19 @@ fn a_job_that_fails_tells_its_roll_back_and_recovery_what_it_did() {
 /// It is opened before anything is mounted: a line of the log is no request to the mount that it tells of.
 #[test]
 fn the_file_may_be_below_the_directory_of_the_job() {
-    let ground = logging(&["ELBOW_LOG=debug", "ELBOW_LOG_FILE=d/log"]);
-    let run = ground.job(&["--quiet"], &format!("{WORK}; ls -l d; printf y > d/new"));
+    let test_dir = logging(&["ELBOW_LOG=debug", "ELBOW_LOG_FILE=d/log"]);
+    let run = test_dir.job(&["--quiet"], &format!("{WORK}; ls -l d; printf y > d/new"));
     run.assert_code(0);
     assert_eq!(run.err, "", "the command's standard error is its own");
-    let log = String::from_utf8(ground.read("d/log")).expect("text");
+    let log = String::from_utf8(test_dir.read("d/log")).expect("text");
     assert_tells(&log, &["action{operation=\"create\" path=\"d/new\"}", "done"]);
     assert_tells(&log, &["end{job=", "committed"]);
 }
 
 #[test]
 fn a_name_that_is_no_text_is_told_without_loss() {
-    let ground = logging(&["ELBOW_LOG=debug"]);
-    let run = ground.job(&["--quiet"], "printf x > \"$(printf 'n\\377')\"");
+    let test_dir = logging(&["ELBOW_LOG=debug"]);
+    let run = test_dir.job(&["--quiet"], "printf x > \"$(printf 'n\\377')\"");
     run.assert_code(0);
     assert_tells(&run.err, &["action{operation=\"create\" path=\"n\\xFF\"}"]);
 }
@@ -97,15 +97,15 @@ fn a_filter_that_says_nothing_is_refused_before_anything_is_done() {
             "ELBOW_LOG: no part of elbow: \"elbow_jop\"",
         ),
     ] {
-        let ground = logging(&[variable]);
-        let before = ground.restore();
-        let run = ground.job(&[], WORK);
+        let test_dir = logging(&[variable]);
+        let before = test_dir.restore();
+        let run = test_dir.job(&[], WORK);
         run.assert_code(125);
         assert!(run.err.contains(why), "{}", run.err);
-        ground.assert_equals(&before);
+        test_dir.assert_equals(&before);
     }
-    let ground = logging(&["ELBOW_LOG=debug", "ELBOW_LOG_FILE=/nowhere/log"]);
-    let run = ground.job(&[], WORK);
+    let test_dir = logging(&["ELBOW_LOG=debug", "ELBOW_LOG_FILE=/nowhere/log"]);
+    let run = test_dir.job(&[], WORK);
     run.assert_code(125);
     assert!(
         run.err.contains("ELBOW_LOG_FILE: cannot open /nowhere/log"),

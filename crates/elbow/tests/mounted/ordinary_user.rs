@@ -6,24 +6,24 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
-use crate::ground::{Ground, wait_for};
+use crate::test_dir::{TestDir, wait_for};
 
 pub(crate) const USER: u32 = 1;
 const GROUP: u32 = 1998;
 
 /// A ground of the user, whose job directory belongs to somebody and the supplementary group, with set-group-id, as
 /// shared project directories do.
-pub(crate) fn ground_of(owner: u32, seed: &str) -> Ground {
+pub(crate) fn ground_of(owner: u32, seed: &str) -> TestDir {
     let share = format!("chown -R {owner}:{GROUP} .; find . -type d -exec chmod 2770 {{}} +; chmod -R g+rw .");
-    as_user(Ground::new(&format!("{seed}\ncd \"$WORK\"; {share}")))
+    as_user(TestDir::new(&format!("{seed}\ncd \"$WORK\"; {share}")))
 }
 
 /// A ground on which scripts are run as the user.
-pub(crate) fn as_user(ground: Ground) -> Ground {
-    for path in [ground.root(), ground.outside("")] {
+pub(crate) fn as_user(test_dir: TestDir) -> TestDir {
+    for path in [test_dir.root(), test_dir.outside("")] {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).expect("opening the ground to all");
     }
-    let node = ground.outside("fuse");
+    let node = test_dir.outside("fuse");
     // /dev/fuse is always character device 10:229.
     let prepare =
         "[ -e \"$0\" ] || mknod -m 666 \"$0\" c 10 229; mount --bind \"$0\" /dev/fuse
@@ -40,7 +40,7 @@ pub(crate) fn as_user(ground: Ground) -> Ground {
         &groups,
         "--inh-caps=-all",
     ];
-    ground
+    test_dir
         .behind(&[
             "unshare",
             "--mount",
@@ -54,94 +54,94 @@ pub(crate) fn as_user(ground: Ground) -> Ground {
 }
 
 /// A directory of root's, which only the supplementary group lets the user write to.
-fn shared_ground(seed: &str) -> Ground {
+fn shared_ground(seed: &str) -> TestDir {
     ground_of(0, seed)
 }
 
 #[test]
 fn a_user_with_a_supplementary_group_runs_a_job() {
-    let ground = shared_ground("mkdir d; printf old > d/f");
+    let test_dir = shared_ground("mkdir d; printf old > d/f");
     let script = "set -e; mkdir new new/sub; printf x > new/sub/f; printf more >> d/f; printf r > r.tmp; mv r.tmp r; cp r r2
         chmod 640 r; ln r hard; ln -s r soft; mkfifo pipe; touch -d @1000000000 r2; rm new/sub/f; printf y > new/g; id -u > who";
-    ground.job(&[], script).assert_code(0);
-    assert_eq!(ground.content("d/f"), b"oldmore");
-    assert_eq!(ground.content("r2"), b"r");
-    assert_eq!(ground.content("who"), format!("{USER}\n").as_bytes());
+    test_dir.job(&[], script).assert_code(0);
+    assert_eq!(test_dir.content("d/f"), b"oldmore");
+    assert_eq!(test_dir.content("r2"), b"r");
+    assert_eq!(test_dir.content("who"), format!("{USER}\n").as_bytes());
     for name in ["new", "new/sub", "new/g", "r", "pipe"] {
-        let metadata = ground.metadata(name);
+        let metadata = test_dir.metadata(name);
         assert_eq!((metadata.uid(), metadata.gid()), (USER, GROUP), "owner of {name}");
     }
     assert_eq!(
-        ground.metadata("new").mode() & 0o7777,
+        test_dir.metadata("new").mode() & 0o7777,
         0o2755,
         "set-group-id is inherited"
     );
-    assert_eq!(ground.metadata("r2").mtime(), 1_000_000_000);
-    ground.assert_no_staging();
+    assert_eq!(test_dir.metadata("r2").mtime(), 1_000_000_000);
+    test_dir.assert_no_staging();
 }
 
 const FAILING: &str = "rm d/f; mkdir n; printf x > n/f; printf y > d/g; sleep 0.3; exit 6";
 
 #[test]
 fn a_users_failed_job_leaves_the_tree_as_it_was() {
-    let ground = ground_of(USER, "mkdir d; printf old > d/f");
-    let before = ground.snapshot();
-    ground.job(&[], FAILING).assert_code(6);
-    ground.assert_equals(&before);
+    let test_dir = ground_of(USER, "mkdir d; printf old > d/f");
+    let before = test_dir.snapshot();
+    test_dir.job(&[], FAILING).assert_code(6);
+    test_dir.assert_equals(&before);
 }
 
 /// All but the times of directories: only an owner may set those.
 #[test]
 fn a_users_failed_job_leaves_a_directory_of_others_as_it_was() {
-    let ground = shared_ground("mkdir d; printf old > d/f");
-    let before = ground.snapshot();
-    ground.job(&[], FAILING).assert_code(6);
-    ground.assert_seen_from_outside_as(&before);
-    ground.assert_no_staging();
+    let test_dir = shared_ground("mkdir d; printf old > d/f");
+    let before = test_dir.snapshot();
+    test_dir.job(&[], FAILING).assert_code(6);
+    test_dir.assert_seen_from_outside_as(&before);
+    test_dir.assert_no_staging();
 }
 
 #[test]
 fn a_user_is_refused_what_the_storage_would_refuse() {
-    let ground = shared_ground("mkdir d closed; printf secret > closed/f; printf old > d/f");
-    let closed = ground.work("closed");
+    let test_dir = shared_ground("mkdir d closed; printf secret > closed/f; printf old > d/f");
+    let closed = test_dir.work("closed");
     chown(&closed, Some(0), Some(0)).expect("chown");
     std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o700)).expect("chmod");
     let script =
         "cat closed/f; touch closed/g; ls closed; chown 0 d/f; chmod 600 d/f; mv closed/f .; printf fine > fine; true";
-    let run = ground.job(&[], script);
+    let run = test_dir.job(&[], script);
     run.assert_code(0);
     assert_eq!(run.err.matches("Permission denied").count(), 4, "{}", run.err);
     assert_eq!(run.err.matches("Operation not permitted").count(), 1, "{}", run.err);
     // EINVAL instead of EPERM: the kernel refuses an id without a mapping before it asks anybody.
     assert_eq!(run.err.matches("changing ownership").count(), 1, "{}", run.err);
-    assert_eq!(ground.content("fine"), b"fine");
+    assert_eq!(test_dir.content("fine"), b"fine");
 }
 
 #[test]
 fn others_do_not_see_a_users_job_before_the_commit() {
-    let ground = shared_ground("printf old > f");
-    let before = ground.snapshot();
+    let test_dir = shared_ground("printf old > f");
+    let before = test_dir.snapshot();
     let script = "printf x > new; rm f; : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
-    let job = ground.start_job(&[], script);
-    wait_for("the job's changes", || ground.outside("changed").exists());
-    ground.assert_seen_from_outside_as(&before);
-    ground.touch_outside("go");
+    let job = test_dir.start_job(&[], script);
+    wait_for("the job's changes", || test_dir.outside("changed").exists());
+    test_dir.assert_seen_from_outside_as(&before);
+    test_dir.touch_outside("go");
     job.finish().assert_code(0);
-    assert_eq!(ground.content("new"), b"x");
-    assert!(!ground.work("f").exists());
+    assert_eq!(test_dir.content("new"), b"x");
+    assert!(!test_dir.work("f").exists());
 }
 
 /// Programs do as a user what they do as a user without a job.
 #[test]
 fn programs_of_a_user_leave_what_they_leave_without_a_job() {
-    let ground = ground_of(
+    let test_dir = ground_of(
         USER,
         "cd \"$OUT\"; mkdir -p tree/a/b tree/c; for i in $(seq 200); do seq $i > tree/a/b/f$i; done; ln tree/a/b/f1 tree/c/hard
          ln -s ../a tree/c/soft; printf x > tree/c/script; chmod 755 tree/c/script; chmod -R go+r tree
          find tree -exec touch -h -d '2019-05-06 07:08:09.123456789' {} +; tar cf tree.tar tree; zip -qry tree.zip tree; chmod 644 tree.*
          cd \"$WORK\"; mkdir old; seq 1000 > old/list",
     );
-    ground.assert_same_as_native(
+    test_dir.assert_same_as_native(
         "umask 002; tar xf \"$OUT/tree.tar\"; mkdir z; cd z; unzip -q \"$OUT/tree.zip\"; cd ..; rsync -a tree/ copy; rsync -ai tree/ copy > second
          sqlite3 db 'PRAGMA journal_mode=wal; CREATE TABLE t(v); INSERT INTO t VALUES (1); SELECT * FROM t;' > said; cp -r old new
          printf more >> old/list; mv old moved; rm -r tree; printf x > r.tmp; mv r.tmp r; cp r r2; test ! -s second",
@@ -150,15 +150,15 @@ fn programs_of_a_user_leave_what_they_leave_without_a_job() {
 
 #[test]
 fn git_of_a_user_clones_commits_and_passes_fsck() {
-    let ground = ground_of(
+    let test_dir = ground_of(
         USER,
         "export HOME=\"$OUT\"; git config --global user.name t; git config --global user.email t@example.org
          git config --global safe.directory '*'; git config --global init.defaultBranch main; git config --global pack.threads 1
          git init -q \"$OUT/origin\"; cd \"$OUT/origin\"; for i in $(seq 60); do seq $i > f$i; done; git add -A
          GIT_AUTHOR_DATE='2020-01-01 00:00 +0' GIT_COMMITTER_DATE='2020-01-01 00:00 +0' git commit -qm one; chmod -R a+rX \"$OUT\"",
     );
-    let ground = ground.ignoring(&["repo/.git/index"]);
-    ground.assert_same_as_native(
+    let test_dir = test_dir.ignoring(&["repo/.git/index"]);
+    test_dir.assert_same_as_native(
         "export HOME=\"$OUT\" GIT_AUTHOR_DATE='2020-01-02 00:00 +0' GIT_COMMITTER_DATE='2020-01-02 00:00 +0'
          git clone -q --no-local \"$OUT/origin\" repo; cd repo; echo more >> f1; git rm -q f2; git commit -qam two; git fsck --strict
          test -z \"$(git status --porcelain)\"",
@@ -167,17 +167,17 @@ fn git_of_a_user_clones_commits_and_passes_fsck() {
 
 /// What the script says of owners: of a file that belongs to a subordinate user and a project's group, and of what it makes itself.
 fn owners_said(subuid: &str, subgid: &str) -> String {
-    let ground = shared_ground("printf x > theirs; mkdir -p d");
-    std::os::unix::fs::chown(ground.work("theirs"), Some(100_005), Some(GROUP)).expect("chown");
+    let test_dir = shared_ground("printf x > theirs; mkdir -p d");
+    std::os::unix::fs::chown(test_dir.work("theirs"), Some(100_005), Some(GROUP)).expect("chown");
     for (name, content) in [("subuid", subuid), ("subgid", subgid)] {
-        std::fs::write(ground.outside(name), content).expect("a file");
+        std::fs::write(test_dir.outside(name), content).expect("a file");
     }
     let script = format!(
         "set -e; : > own; stat -c '%n %u %g' theirs own d > said; chgrp {GROUP} own 2> why || echo refused >> said"
     );
-    ground.job(&[], &script).assert_code(0);
-    assert_eq!(ground.metadata("own").uid(), USER);
-    String::from_utf8(ground.content("said")).expect("text")
+    test_dir.job(&[], &script).assert_code(0);
+    assert_eq!(test_dir.metadata("own").uid(), USER);
+    String::from_utf8(test_dir.content("said")).expect("text")
 }
 
 /// In a user namespace of one's own id alone, all else read as 65534, also what belongs to the user's containers, and `tar` wrote that down.
@@ -203,23 +203,23 @@ fn subordinate_ids_read_as_they_are() {
 /// job.
 #[test]
 fn a_mount_whose_top_is_closed_can_be_ended() {
-    let ground = ground_of(USER, "echo old > f; mkdir \"$OUT/mount\"; chmod 777 \"$OUT/mount\"");
+    let test_dir = ground_of(USER, "echo old > f; mkdir \"$OUT/mount\"; chmod 777 \"$OUT/mount\"");
     for (mount_point, ending, mode) in [
         ("$WORK", "rollback", 0o770),
         ("$OUT/mount", "rollback", 0o770),
         ("$WORK", "commit", 0),
         ("$OUT/mount", "commit", 0),
     ] {
-        ground.restore();
+        test_dir.restore();
         let script = format!(
             "cd /; elbow='{elbow}'; mnt=\"{mount_point}\"; \"$elbow\" mount \"$WORK\" \"$mnt\"; chmod 0 \"$mnt\"
              \"$elbow\" status \"$mnt\" > /dev/null; \"$elbow\" {ending} \"$mnt\"",
             elbow = env!("CARGO_BIN_EXE_elbow")
         );
-        ground.native(&script).assert_code(0);
-        let top = std::fs::metadata(ground.work("")).expect("the top");
+        test_dir.native(&script).assert_code(0);
+        let top = std::fs::metadata(test_dir.work("")).expect("the top");
         assert_eq!(top.mode() & 0o777, mode, "{ending} at {mount_point}");
-        std::fs::set_permissions(ground.work(""), std::fs::Permissions::from_mode(0o2770)).expect("opening it again");
+        std::fs::set_permissions(test_dir.work(""), std::fs::Permissions::from_mode(0o2770)).expect("opening it again");
     }
 }
 
@@ -227,27 +227,27 @@ fn a_mount_whose_top_is_closed_can_be_ended() {
 /// no more rights than anybody, could neither go on nor take it back.
 #[test]
 fn a_mount_whose_top_a_list_of_rights_closes_can_be_committed() {
-    let ground = ground_of(
+    let test_dir = ground_of(
         USER,
         "for n in $(seq 20); do mkdir -p d/$n; done; mkdir \"$OUT/mount\"; chmod 777 \"$OUT/mount\"",
     );
     for mount_point in ["$WORK", "$OUT/mount"] {
-        ground.restore();
+        test_dir.restore();
         let script = format!(
             "cd /; elbow='{elbow}'; mnt=\"{mount_point}\"; \"$elbow\" mount \"$WORK\" \"$mnt\"
              mkdir \"$mnt/d/new\"; chmod 711 \"$mnt\"/d/*; acl=u::rw-,g::r-x,g:1998:rwx,m::rwx,o::---
              setfacl --set $acl \"$mnt/d\"; setfacl --set $acl \"$mnt\"; \"$elbow\" commit \"$mnt\"",
             elbow = env!("CARGO_BIN_EXE_elbow")
         );
-        ground.native(&script).assert_code(0);
+        test_dir.native(&script).assert_code(0);
         for dir in ["", "d"] {
-            let mode = std::fs::metadata(ground.work(dir)).expect("a directory").mode();
+            let mode = std::fs::metadata(test_dir.work(dir)).expect("a directory").mode();
             assert_eq!(mode & 0o777, 0o670, "{mount_point} {dir}");
         }
         assert_eq!(
-            std::fs::metadata(ground.work("d/new")).expect("what is new").mode() & 0o777,
+            std::fs::metadata(test_dir.work("d/new")).expect("what is new").mode() & 0o777,
             0o711
         );
-        std::fs::set_permissions(ground.work(""), std::fs::Permissions::from_mode(0o2770)).expect("opening it again");
+        std::fs::set_permissions(test_dir.work(""), std::fs::Permissions::from_mode(0o2770)).expect("opening it again");
     }
 }

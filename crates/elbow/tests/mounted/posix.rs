@@ -2,22 +2,22 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use crate::ground::Ground;
 use crate::loop_disk::LoopDisk;
+use crate::test_dir::TestDir;
 
 /// Runs a Python program both ways and compares the trees.
-fn assert_python_same(seed: &str, program: &str) -> Ground {
-    let ground = Ground::new(seed);
-    ground.assert_same_as_native(&format!(
+fn assert_python_same(seed: &str, program: &str) -> TestDir {
+    let test_dir = TestDir::new(seed);
+    test_dir.assert_same_as_native(&format!(
         "/usr/bin/python3 - <<'PYTHON'\nimport os, errno\n{program}\nPYTHON"
     ));
-    ground
+    test_dir
 }
 
 #[test]
 fn hard_links_share_content_and_attributes() {
-    let ground = Ground::new("printf old > old; mkdir d; ln old d/second");
-    ground.assert_same_as_native(
+    let test_dir = TestDir::new("printf old > old; mkdir d; ln old d/second");
+    test_dir.assert_same_as_native(
         "printf a > new; ln new d/new2; printf b >> d/new2; chmod 600 new; stat -c '%h %a %s' new d/new2 > seen
          ln old third; printf more >> third; chmod 640 d/second; rm old; stat -c '%h %a %s' third d/second >> seen
          ln new gone; rm gone; ln d/second e; mv e f; test f -ef third",
@@ -26,8 +26,8 @@ fn hard_links_share_content_and_attributes() {
 
 #[test]
 fn symbolic_links_are_kept_as_they_are() {
-    let ground = Ground::new("mkdir d; printf x > d/f; ln -s d/f old");
-    ground.assert_same_as_native(
+    let test_dir = TestDir::new("mkdir d; printf x > d/f; ln -s d/f old");
+    test_dir.assert_same_as_native(
         "ln -s d/f new; cat new old > seen; ln -sfn d old; cat old/f >> seen; ln -s nowhere dangling
          printf y > old/g; ln -s loop loop; cat loop 2>> seen || true; touch -h -d @1234567890.5 new; ln -s \"$PWD/d\" absolute",
     );
@@ -35,9 +35,9 @@ fn symbolic_links_are_kept_as_they_are() {
 
 #[test]
 fn extended_attributes_are_kept() {
-    let ground =
-        Ground::new("printf x > old; setfattr -n user.kept -v 1 old; setfattr -n user.lost -v 2 old; mkdir od");
-    ground.assert_same_as_native(
+    let test_dir =
+        TestDir::new("printf x > old; setfattr -n user.kept -v 1 old; setfattr -n user.lost -v 2 old; mkdir od");
+    test_dir.assert_same_as_native(
         "setfattr -n user.a -v new old; setfattr -x user.lost old; setfattr -n user.kept -v 3 old
          printf y > new; setfattr -n user.b -v 0x000102ff new; setfattr -n user.empty new; mkdir nd; setfattr -n user.d -v d nd od
          cp --preserve=all new copy; mv new moved; getfattr -d -m user -e hex old moved copy nd od > seen
@@ -47,8 +47,8 @@ fn extended_attributes_are_kept() {
 
 #[test]
 fn access_control_lists_are_kept_and_inherited() {
-    let ground = Ground::new("mkdir d; setfacl -m d:u:1234:rwx,u:1234:rx d; printf x > old");
-    ground.assert_same_as_native(
+    let test_dir = TestDir::new("mkdir d; setfacl -m d:u:1234:rwx,u:1234:rx d; printf x > old");
+    test_dir.assert_same_as_native(
         "printf y > d/f; mkdir d/sub; printf z > d/sub/f; setfacl -m u:77:r old; mkdir n; setfacl -m d:g:55:rwx n; printf w > n/f
          getfacl -n d d/f d/sub d/sub/f old n n/f > seen",
     );
@@ -56,8 +56,8 @@ fn access_control_lists_are_kept_and_inherited() {
 
 #[test]
 fn owners_modes_and_inherited_groups_are_kept() {
-    let ground = Ground::new("mkdir shared; chown 0:1234 shared; chmod 2775 shared; printf x > old");
-    ground.assert_same_as_native(
+    let test_dir = TestDir::new("mkdir shared; chown 0:1234 shared; chmod 2775 shared; printf x > old");
+    test_dir.assert_same_as_native(
         "printf a > shared/f; mkdir shared/d; printf b > shared/d/g; chown 77:88 old; printf c > n; chown 1:2 n; chmod 4711 n
          mkdir sticky; chmod 1777 sticky; umask 077; printf d > private; mkdir private.d; umask 0; printf e > open; mkdir open.d",
     );
@@ -65,15 +65,15 @@ fn owners_modes_and_inherited_groups_are_kept() {
 
 #[test]
 fn sparse_files_stay_sparse() {
-    let ground =
-        Ground::new("truncate -s 100M old; printf tail >> old; printf head | dd of=old conv=notrunc status=none");
-    ground.assert_same_as_native(
+    let test_dir =
+        TestDir::new("truncate -s 100M old; printf tail >> old; printf head | dd of=old conv=notrunc status=none");
+    test_dir.assert_same_as_native(
         "truncate -s 200M new; printf x | dd of=new bs=1 seek=150000000 conv=notrunc status=none
          cp --sparse=always old copy; printf y | dd of=old bs=1 seek=50000000 conv=notrunc status=none
          tail -c 10 old | cksum > seen; dd if=new bs=1 skip=149999990 count=20 status=none | cksum >> seen",
     );
     for (name, size) in [("new", 200 << 20), ("old", (100 << 20) + 4), ("copy", (100 << 20) + 4)] {
-        let metadata = ground.metadata(name);
+        let metadata = test_dir.metadata(name);
         assert_eq!(metadata.size(), size, "{name}");
         let allocated_bytes = metadata.blocks() * 512;
         assert!(
@@ -85,8 +85,8 @@ fn sparse_files_stay_sparse() {
 
 #[test]
 fn fallocate_reserves_extends_and_punches() {
-    let ground = Ground::new("seq 1 200000 > old; seq 1 200000 > old2");
-    ground.assert_same_as_native(
+    let test_dir = TestDir::new("seq 1 200000 > old; seq 1 200000 > old2");
+    test_dir.assert_same_as_native(
         "fallocate -l 1000000 a; printf x >> a; fallocate -n -l 3000000 a; fallocate -o 500000 -l 1000000 a
          seq 1 200000 > new; fallocate -p -o 5000 -l 300000 new; fallocate -p -o 5000 -l 300000 old
          fallocate -z -o 100 -l 70000 new; fallocate -z -o 100 -l 70000 old2; cksum a new old old2 > seen",
@@ -98,7 +98,7 @@ fn fallocate_reserves_extends_and_punches() {
 #[test]
 fn what_is_preallocated_is_reserved_after_the_commit() {
     let Some(disk) = LoopDisk::new(128 << 20) else { return };
-    let ground = Ground::at(
+    let test_dir = TestDir::at(
         &disk.path(),
         "for p in 0 0.4; do for n in length keep written cut same punched regrown appended zeroed; do head -c 294912 /dev/urandom > old-$n-$p; done
          for n in filled beyond; do truncate -s 1M sparse-$n-$p; printf tail >> sparse-$n-$p; done; done",
@@ -114,7 +114,10 @@ fn what_is_preallocated_is_reserved_after_the_commit() {
          head -c 262144 /dev/urandom >> $(f zeroed); sleep $p; fallocate -z -o 64K -l 128K $(f zeroed)
          done; fallocate -l 512K sparse-filled-$p; fallocate -n -l 3M sparse-beyond-$p; done; sync -f .";
     let look = || {
-        let mut files: Vec<_> = std::fs::read_dir(ground.work("")).expect("listing").flatten().collect();
+        let mut files: Vec<_> = std::fs::read_dir(test_dir.work(""))
+            .expect("listing")
+            .flatten()
+            .collect();
         files.sort_by_key(std::fs::DirEntry::file_name);
         let seen = files.iter().map(|file| {
             let metadata = file.metadata().expect("a file");
@@ -122,11 +125,11 @@ fn what_is_preallocated_is_reserved_after_the_commit() {
         });
         seen.collect::<Vec<_>>()
     };
-    ground.native(script).assert_code(0);
+    test_dir.native(script).assert_code(0);
     let expected = look();
-    ground.restore();
+    test_dir.restore();
     let before = look();
-    ground.job(&[], script).assert_code(0);
+    test_dir.job(&[], script).assert_code(0);
     let found = look();
     assert_eq!(expected.len(), 40);
     let differ: Vec<_> = expected.iter().zip(&found).filter(|(a, b)| a != b).collect();
@@ -141,20 +144,25 @@ fn what_is_preallocated_is_reserved_after_the_commit() {
 #[test]
 fn what_cannot_be_preallocated_fails_the_job_and_leaves_nothing_reserved() {
     let Some(disk) = LoopDisk::new(64 << 20) else { return };
-    let ground = Ground::at(&disk.path(), "truncate -s 8M old; printf x > other");
-    let taken = || -> u64 { ["old", "other"].iter().map(|name| ground.metadata(name).blocks()).sum() };
-    let (before, blocks) = (ground.snapshot(), taken());
+    let test_dir = TestDir::at(&disk.path(), "truncate -s 8M old; printf x > other");
+    let taken = || -> u64 {
+        ["old", "other"]
+            .iter()
+            .map(|name| test_dir.metadata(name).blocks())
+            .sum()
+    };
+    let (before, blocks) = (test_dir.snapshot(), taken());
     /// Where ext4 has noted that the file was in many pieces.
     const OF_THE_FILE_SYSTEM: u64 = 2;
     for script in [
         "fallocate -l 25M new; fallocate -l 25M more; fallocate -l 25M most",
         "fallocate -n -l 25M old; fallocate -n -l 45M other",
     ] {
-        let run = ground.job(&["--no-keep"], script);
+        let run = test_dir.job(&["--no-keep"], script);
         run.assert_code(125);
         assert!(run.err.contains("No space left"), "{}", run.err);
-        ground.assert_equals(&before);
-        ground.assert_no_staging();
+        test_dir.assert_equals(&before);
+        test_dir.assert_no_staging();
         let left = taken();
         assert!(
             (blocks..=blocks + OF_THE_FILE_SYSTEM).contains(&left),
@@ -181,7 +189,7 @@ with open('seen', 'w') as seen:
 
 #[test]
 fn shared_memory_maps_are_written_back() {
-    let ground = assert_python_same(
+    let test_dir = assert_python_same(
         "head -c 300000 /dev/zero > old; head -c 300000 /dev/zero > unsynced",
         "import mmap
 for name in ('old', 'unsynced', 'new'):
@@ -194,7 +202,7 @@ for name in ('old', 'unsynced', 'new'):
 with open('old', 'rb') as f, open('copy', 'wb') as g:
     g.write(mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)[:])",
     );
-    assert_eq!(&ground.content("unsynced")[299_000..299_004], b"abcd");
+    assert_eq!(&test_dir.content("unsynced")[299_000..299_004], b"abcd");
 }
 
 #[test]
@@ -219,10 +227,10 @@ except OSError as e: print(errno.errorcode[e.errno], file=seen)",
 
 #[test]
 fn directories_are_renamed_with_all_below_them() {
-    let ground = Ground::new(
+    let test_dir = TestDir::new(
         "mkdir -p old/a/b other empty; for i in 1 2 3; do seq $i 99 > old/a/b/$i; done; printf x > other/f",
     );
-    ground.assert_same_as_native(
+    test_dir.assert_same_as_native(
         "mkdir -p new/x/y; printf 1 > new/x/y/f; mv new renamed; printf 2 > renamed/x/y/g; mv renamed/x x; mv x/y/f x/f
          mv old moved; printf changed >> moved/a/b/1; rm moved/a/b/2; printf new > moved/a/b/4; mv moved/a/b other/b; mv other/b/3 .
          mv -T renamed empty; mkdir old; printf again > old/f; cd other/b; mv ../../other ../../last; pwd -P > \"$OUT/pwd\"; printf y > z",
@@ -270,23 +278,23 @@ with open('seen', 'w') as seen:
 
 #[test]
 fn pipes_sockets_and_devices_are_made() {
-    let ground = Ground::new("mkfifo old.fifo");
-    ground.assert_same_as_native(
+    let test_dir = TestDir::new("mkfifo old.fifo");
+    test_dir.assert_same_as_native(
         "mkfifo -m 640 p; (cat p > out) & echo through > p; wait; (cat old.fifo > out2) & echo again > old.fifo; wait
          mknod null c 1 3; mv p q; /usr/bin/python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.bind(\"sock\")'
          stat -c '%F %a %t %T' q null sock old.fifo > seen; touch -d @9 q old.fifo",
     );
-    assert_eq!(ground.content("out"), b"through\n");
+    assert_eq!(test_dir.content("out"), b"through\n");
 }
 
 #[test]
 fn locks_hold_between_the_processes_of_a_job() {
-    let ground = Ground::new("printf x > old");
-    ground.assert_same_as_native(
+    let test_dir = TestDir::new("printf x > old");
+    test_dir.assert_same_as_native(
         "for f in old new; do flock $f sh -c \"flock -n $f true; echo \\$?\" >> seen; done
          printf 0 > n; for p in 1 2 3; do (for i in $(seq 20); do flock lock sh -c 'echo $(($(cat n) + 1)) > n'; done) & done; wait",
     );
-    assert_eq!(ground.content("n"), b"60\n");
+    assert_eq!(test_dir.content("n"), b"60\n");
     assert_python_same(
         "",
         "import fcntl
@@ -303,10 +311,13 @@ os.wait()",
 
 #[test]
 fn processes_append_to_one_file_without_losing_lines() {
-    let ground = Ground::new("printf 'old\\n' > log");
+    let test_dir = TestDir::new("printf 'old\\n' > log");
     let script = "for p in 1 2 3 4; do (for i in $(seq 200); do echo line-$p-$i >> log; done) & done; wait; sort log > s; mv s log";
-    ground.assert_same_as_native(script);
-    assert_eq!(ground.content("log").iter().filter(|byte| **byte == b'\n').count(), 801);
+    test_dir.assert_same_as_native(script);
+    assert_eq!(
+        test_dir.content("log").iter().filter(|byte| **byte == b'\n').count(),
+        801
+    );
 }
 
 #[test]
@@ -328,7 +339,7 @@ c = os.stat('old').st_ctime_ns; os.chmod('old', 0o600); assert os.stat('old').st
 /// Every error that can be known is the one that the file system below gives.
 #[test]
 fn errors_are_those_of_the_file_system_below() {
-    let ground = assert_python_same(
+    let test_dir = assert_python_same(
         "mkdir -p od/sub; printf x > of; ln -s loop loop; ln -s of osl; mkdir full; printf x > full/f",
         "def call(name, *a, **k):
     try: r = getattr(os, name)(*a, **k); print(name, a, 'ok', file=seen); return r
@@ -353,7 +364,7 @@ for d, f, full, loop in (('od', 'of', 'full', 'loop'), ('nd', 'nf', 'nfull', 'nl
     r = os.open(full + '/f', os.O_RDONLY); call('write', r, b'x'); call('ftruncate', r, 1); call('pread', r, 1, -1); os.close(r)
     call('symlink', 't' * 4096, 'toolong'); call('symlink', '', 'emptytarget')",
     );
-    let seen = String::from_utf8(ground.content("seen")).expect("text");
+    let seen = String::from_utf8(test_dir.content("seen")).expect("text");
     for errno in [
         "ENOENT",
         "EEXIST",
@@ -390,8 +401,8 @@ os.rmdir('old')",
 
 #[test]
 fn programs_that_were_just_built_run() {
-    let ground = Ground::new("printf '#!/bin/sh\\necho old\\n' > old.sh; chmod 755 old.sh");
-    ground.assert_same_as_native(
+    let test_dir = TestDir::new("printf '#!/bin/sh\\necho old\\n' > old.sh; chmod 755 old.sh");
+    test_dir.assert_same_as_native(
         "printf 'int puts(const char*);int main(void){puts(\"built\");return 0;}' > p.c; cc -o p p.c; ./p > seen; ./old.sh >> seen
          printf '#!/bin/sh\\necho new\\n' > new.sh; chmod +x new.sh; ./new.sh >> seen; cp p q; rm p; ./q >> seen; mv q r; ./r >> seen",
     );

@@ -6,23 +6,23 @@
 
 use std::process::Command;
 
-use crate::ground::{Ground, unavailable};
 use crate::loop_disk::LoopDisk;
 use crate::ordinary_user::{USER, as_user};
+use crate::test_dir::{TestDir, unavailable};
 
 /// A ground of the user's own, in which root then does something.
-fn own_ground(seed: &str, then: &str) -> Ground {
-    as_user(Ground::new(&format!(
+fn own_ground(seed: &str, then: &str) -> TestDir {
+    as_user(TestDir::new(&format!(
         "{seed}\ncd \"$WORK\"; chown -R {USER}:{USER} .; chmod 755 .; {then}"
     )))
 }
 
 /// An ordinary user does the same with and without a job, and the next job works.
 fn assert_same(seed: &str, then: &str, script: &str) {
-    let ground = own_ground(seed, then);
-    ground.assert_same_as_native(script);
-    ground.assert_no_staging();
-    ground.job(&[], "touch of-the-next-job").assert_code(0);
+    let test_dir = own_ground(seed, then);
+    test_dir.assert_same_as_native(script);
+    test_dir.assert_no_staging();
+    test_dir.job(&[], "touch of-the-next-job").assert_code(0);
 }
 
 #[test]
@@ -52,15 +52,15 @@ fn directories_and_files_of_somebody_else() {
         printf s > setid; chmod 6777 setid; printf x > tagged; chmod 666 tagged";
     assert_same("mkdir d", theirs, "set -e; mv theirs d2; mv log d/; mv readable r2");
     // The times of a file of somebody else are those of the commit: only its owner may set them.
-    let ground = own_ground("mkdir d", theirs);
+    let test_dir = own_ground("mkdir d", theirs);
     let script = "set -e; rmdir theirs; printf more >> log; rm -f readable; mkdir m; printf x >> setid
         setfattr -n user.a -v 1 tagged";
-    ground.job(&[], script).assert_code(0);
-    ground.assert_no_staging();
-    let mode = std::os::unix::fs::MetadataExt::mode(&ground.metadata("setid"));
+    test_dir.job(&[], script).assert_code(0);
+    test_dir.assert_no_staging();
+    let mode = std::os::unix::fs::MetadataExt::mode(&test_dir.metadata("setid"));
     assert_eq!(mode & 0o7777, 0o777);
-    assert_eq!(ground.content("log"), b"secretmore");
-    assert_eq!(ground.content("setid"), b"sx");
+    assert_eq!(test_dir.content("log"), b"secretmore");
+    assert_eq!(test_dir.content("setid"), b"sx");
 }
 
 #[test]
@@ -77,12 +77,12 @@ fn rights_that_the_command_gives_itself_first() {
 
 #[test]
 fn the_last_right_to_the_directory_itself() {
-    let ground = own_ground("printf x > f; mkdir d", "true");
-    ground.job(&[], "printf y > g; rm f; chmod 000 .").assert_code(0);
-    let mode = std::os::unix::fs::MetadataExt::mode(&ground.metadata(""));
+    let test_dir = own_ground("printf x > f; mkdir d", "true");
+    test_dir.job(&[], "printf y > g; rm f; chmod 000 .").assert_code(0);
+    let mode = std::os::unix::fs::MetadataExt::mode(&test_dir.metadata(""));
     assert_eq!(mode & 0o7777, 0);
-    assert_eq!(ground.content("g"), b"y");
-    assert!(!ground.work("f").exists());
+    assert_eq!(test_dir.content("g"), b"y");
+    assert!(!test_dir.work("f").exists());
 }
 
 /// chattr(1): a commit that meets an immutable file is taken back; an append-only one is appended to.
@@ -90,15 +90,15 @@ fn the_last_right_to_the_directory_itself() {
 fn immutable_and_append_only_files() {
     let Some(disk) = LoopDisk::new(64 << 20) else { return };
     let seed = "mkdir d; printf old > d/fixed; printf line > log; printf x > other";
-    let ground = Ground::at(&disk.path(), seed);
+    let test_dir = TestDir::at(&disk.path(), seed);
     let mark = |flag: &str, names: &[&str]| {
-        let paths = names.iter().map(|name| ground.work(name));
+        let paths = names.iter().map(|name| test_dir.work(name));
         let marked = Command::new("chattr").arg(flag).args(paths).status();
         assert!(marked.expect("chattr").success());
     };
     mark("+i", &["d/fixed"]);
     mark("+a", &["log"]);
-    let before = ground.snapshot();
+    let before = test_dir.snapshot();
     for script in [
         "printf new > other; mkdir n; rm -f d/fixed; rm -rf d; rm other",
         "printf new > other; mv d/fixed elsewhere",
@@ -107,14 +107,14 @@ fn immutable_and_append_only_files() {
         "printf new > other; rm -f log",
         "printf new > other; printf replaced > log",
     ] {
-        let run = ground.job(&[], &format!("{script} || true"));
+        let run = test_dir.job(&[], &format!("{script} || true"));
         if run.code == 0 {
             // The command was told, as natively, and went on.
             assert!(
-                ground.content("d/fixed") == b"old" && ground.content("log") == b"line",
+                test_dir.content("d/fixed") == b"old" && test_dir.content("log") == b"line",
                 "{script}"
             );
-            ground.job(&[], "printf x > other; rm -rf n").assert_code(0);
+            test_dir.job(&[], "printf x > other; rm -rf n").assert_code(0);
             continue;
         }
         run.assert_code(125);
@@ -124,10 +124,10 @@ fn immutable_and_append_only_files() {
             run.err
         );
         assert!(run.err.contains("not permitted"), "{}", run.err);
-        ground.assert_equals(&before);
+        test_dir.assert_equals(&before);
     }
-    ground.job(&[], "printf more >> log; printf y > other").assert_code(0);
-    assert_eq!(ground.content("log"), b"linemore");
+    test_dir.job(&[], "printf more >> log; printf y > other").assert_code(0);
+    assert_eq!(test_dir.content("log"), b"linemore");
     mark("-i", &["d/fixed"]);
     mark("-a", &["log"]);
 }

@@ -11,7 +11,7 @@ use elbow_testkit::tree::Tree;
 use tempfile::TempDir;
 
 use crate::commands::Place;
-use crate::ground::{make_old_tree, snapshot_of, ssh_server, staging_below};
+use crate::test_dir::{make_old_tree, snapshot_of, ssh_server, staging_below};
 
 /// Commands that keep attributes, make all kinds of objects, and move things here from another file system. `try` says how each
 /// ends. No times of symbolic links: sshfs sets those of what they point to, natively with errors.
@@ -33,12 +33,12 @@ const SOURCE: &str = "mkdir source source/tree source/tree/d source/dir; cd sour
     setfattr -n user.origin -v here f moved tree/a tree/d; chmod 4755 tree/d/b; tar --xattrs --acls -cf tar tree";
 
 /// Directories on a server, and what is next to them here.
-struct Bed {
+struct Testbed {
     dir: TempDir,
     server: SshTestbed,
 }
 
-impl Bed {
+impl Testbed {
     fn new() -> Option<Self> {
         let (dir, server) = ssh_server(&["out", "native", "job", "at"], Duration::from_micros(200))?;
         let out = dir.path().join("out");
@@ -83,38 +83,45 @@ impl Bed {
 /// cp -p and install failed each time, and what was moved from a local disk was lost.
 #[test]
 fn programs_on_sshfs_end_and_leave_what_they_do_without_a_job() {
-    let Some(bed) = Bed::new() else { return };
-    let out = bed.path("out");
-    let native = bed.at("native", |work| Place { work, out: &out }.shell(COMMANDS));
+    let Some(testbed) = Testbed::new() else { return };
+    let out = testbed.path("out");
+    let native = testbed.at("native", |work| Place { work, out: &out }.shell(COMMANDS));
     native.assert_code(0);
-    let (codes, left) = (bed.take("codes"), bed.take("left"));
+    let (codes, left) = (testbed.take("codes"), testbed.take("left"));
     assert!(
         codes.contains("1 mkfifo pipe") && codes.contains("0 mv"),
         "sshfs refuses something:\n{codes}"
     );
-    let run = bed.at("job", |work| {
+    let run = testbed.at("job", |work| {
         Place { work, out: &out }.start_job(&[], &[], COMMANDS).finish()
     });
     run.assert_code(0);
-    assert_eq!((bed.take("codes"), bed.take("left")), (codes, left), "{}", run.err);
-    bed.tree("job").assert_equals(&bed.tree("native"));
+    assert_eq!(
+        (testbed.take("codes"), testbed.take("left")),
+        (codes, left),
+        "{}",
+        run.err
+    );
+    testbed.tree("job").assert_equals(&testbed.tree("native"));
 }
 
 /// The umask of the server took bits that the job had seen: 664 was stored as 644.
 #[test]
 fn modes_on_sshfs_are_those_that_the_job_saw() {
-    let Some(bed) = Bed::new() else { return };
-    let out = bed.path("out");
+    let Some(testbed) = Testbed::new() else { return };
+    let out = testbed.path("out");
     let script = "umask 002; touch f; mkdir -p n/e; echo x > n/f; printf 'y' > n/e/g; chmod 666 f; mkdir -m 777 open; (umask 0; touch all; mkdir any)
         cp -a \"$OUT/source/tree\" .; chmod -R g+w tree; mkdir -m 2775 share; install -m 664 n/f installed; zip -qr \"$OUT/tree.zip\" tree; mkdir u
         cd u; unzip -q \"$OUT/tree.zip\"; cd ..; find . -not -type l -printf '%P %m\\n' | sort > \"$OUT/seen\"";
-    bed.at("job", |work| {
-        Place { work, out: &out }.start_job(&[], &[], script).finish()
-    })
-    .assert_code(0);
-    let seen = bed.take("seen");
+    testbed
+        .at("job", |work| {
+            Place { work, out: &out }.start_job(&[], &[], script).finish()
+        })
+        .assert_code(0);
+    let seen = testbed.take("seen");
     let mode = |path: &str| {
-        let found = fs::symlink_metadata(bed.path("job").join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let found =
+            fs::symlink_metadata(testbed.path("job").join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
         found.permissions().mode() & 0o7777
     };
     for line in seen.lines() {
@@ -130,17 +137,18 @@ fn modes_on_sshfs_are_those_that_the_job_saw() {
 /// Where there are no ACLs, modes alone say who may do what, inside the job too: the kernel asks for an ACL first.
 #[test]
 fn other_users_are_let_in_by_modes_where_there_are_no_acls() {
-    let Some(bed) = Bed::new() else { return };
-    let out = bed.path("out");
-    fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o755)).expect("open to all");
+    let Some(testbed) = Testbed::new() else { return };
+    let out = testbed.path("out");
+    fs::set_permissions(testbed.dir.path(), fs::Permissions::from_mode(0o755)).expect("open to all");
     let script = "as() { id=$1; shift; setpriv --reuid $id --regid $id --clear-groups \"$@\" 2>&1 || true; }
         chgrp 1000 old d; chmod 640 old; chmod 750 d; cp -p old new; chmod 755 .
         { as 1000 head -n 1 old; as 1000 head -n 1 new; as 1000 ls d; as 1001 cat old; as 1001 cat new; as 1001 ls d; } > \"$OUT/said\"";
-    bed.at("job", |work| {
-        Place { work, out: &out }.start_job(&[], &[], script).finish()
-    })
-    .assert_code(0);
-    let said = bed.take("said");
+    testbed
+        .at("job", |work| {
+            Place { work, out: &out }.start_job(&[], &[], script).finish()
+        })
+        .assert_code(0);
+    let said = testbed.take("said");
     assert_eq!(said.matches("Permission denied").count(), 3, "{said}");
     assert!(said.starts_with("1\n1\nf\n"), "{said}");
 }

@@ -13,7 +13,7 @@ use elbow_testkit::slowfs::SlowOptions;
 use tempfile::TempDir;
 
 use crate::commands::wait_for;
-use crate::slow_ground::SlowGround;
+use crate::slow_storage::SlowStorage;
 
 const ROWS: usize = 24;
 /// How often the screen is looked at.
@@ -24,13 +24,13 @@ const ARCHIVE: &str = "mkdir data; for i in $(seq 150); do head -c 3000 /dev/zer
     tar cf \"$OUT/data.tar\" data; rm -r data";
 
 /// Storage that takes its time.
-fn slow_ground() -> SlowGround {
+fn slow_storage() -> SlowStorage {
     let options = SlowOptions {
         latency: Duration::from_millis(5),
         bandwidth: Some(1_000_000),
         ..SlowOptions::default()
     };
-    SlowGround::new(ARCHIVE, &options)
+    SlowStorage::new(ARCHIVE, &options)
 }
 
 /// A shell in a terminal of its own.
@@ -40,17 +40,17 @@ struct Screen {
 }
 
 impl Screen {
-    fn new(ground: &SlowGround, columns: usize) -> Self {
+    fn new(test_dir: &SlowStorage, columns: usize) -> Self {
         let dir = tempfile::tempdir().expect("temporary directory");
         let screen = Self { dir, columns };
         let (size, rows) = (columns.to_string(), ROWS.to_string());
         let variables = [
             format!("ELBOW={}", env!("CARGO_BIN_EXE_elbow")),
-            format!("OUT={}", ground.outside().display()),
+            format!("OUT={}", test_dir.outside().display()),
             "PS1=$ ".to_owned(),
         ];
         let variables: Vec<&str> = variables.iter().flat_map(|variable| ["-e", variable]).collect();
-        let work = ground.work();
+        let work = test_dir.work();
         let start = ["-x", &size, "-y", &rows, "-c", text(&work)];
         let shell = ["bash", "--norc", "--noprofile"];
         screen.tmux(
@@ -170,8 +170,8 @@ fn assert_grows(bars: &[&str]) {
 
 #[test]
 fn storing_an_archive_shows_how_far_it_is() {
-    let ground = slow_ground();
-    let screen = Screen::new(&ground, 80);
+    let test_dir = slow_storage();
+    let screen = Screen::new(&test_dir, 80);
     screen.enter("\"$ELBOW\" run -- tar xf \"$OUT/data.tar\"; echo over");
     let seen = screen.until_over();
     let bars = bars(&screen, &seen);
@@ -190,13 +190,13 @@ fn storing_an_archive_shows_how_far_it_is() {
         "{:#?}",
         screen.all()
     );
-    assert_eq!(fs::read_dir(ground.below("data")).expect("the result").count(), 153);
+    assert_eq!(fs::read_dir(test_dir.below("data")).expect("the result").count(), 153);
 }
 
 #[test]
 fn a_narrow_terminal_shows_what_fits() {
-    let ground = slow_ground();
-    let screen = Screen::new(&ground, 40);
+    let test_dir = slow_storage();
+    let screen = Screen::new(&test_dir, 40);
     screen.enter("\"$ELBOW\" run -- tar xf \"$OUT/data.tar\"; echo over");
     let seen = screen.until_over();
     let bars = bars(&screen, &seen);
@@ -207,8 +207,8 @@ fn a_narrow_terminal_shows_what_fits() {
 /// The row is there while the command runs, and what the command writes meanwhile is whole.
 #[test]
 fn a_command_that_writes_to_the_terminal_keeps_its_output_whole() {
-    let ground = slow_ground();
-    let screen = Screen::new(&ground, 80);
+    let test_dir = slow_storage();
+    let screen = Screen::new(&test_dir, 80);
     let script = "tar xf \"$OUT/data.tar\"; while [ ! -e \"$OUT/go\" ]; do sleep 0.1; done; mkdir b; tar xvf \"$OUT/data.tar\" -C b; sleep 1";
     screen.enter(&format!("\"$ELBOW\" run -- sh -c '{script}'; echo over"));
     wait_for("a bar while the command runs", || {
@@ -221,10 +221,10 @@ fn a_command_that_writes_to_the_terminal_keeps_its_output_whole() {
             .is_some_and(|row| row.ends_with("behind") || row.ends_with("/s")),
         "{behind:#?}"
     );
-    fs::write(ground.outside().join("go"), "").expect("a file");
+    fs::write(test_dir.outside().join("go"), "").expect("a file");
     bars(&screen, &screen.until_over());
     screen.assert_whole();
-    let listed = listed(&ground.outside().join("data.tar"));
+    let listed = listed(&test_dir.outside().join("data.tar"));
     let all = screen.all();
     let at = all
         .iter()
@@ -235,15 +235,15 @@ fn a_command_that_writes_to_the_terminal_keeps_its_output_whole() {
 
 #[test]
 fn a_full_screen_program_has_the_screen_for_itself() {
-    let ground = slow_ground();
-    let screen = Screen::new(&ground, 80);
+    let test_dir = slow_storage();
+    let screen = Screen::new(&test_dir, 80);
     let script =
         "tar xf \"$OUT/data.tar\"; while [ ! -e \"$OUT/go\" ]; do sleep 0.1; done; seq 100 > lines; less lines";
     screen.enter(&format!("\"$ELBOW\" run -- sh -c '{script}'; echo over"));
     wait_for("a bar while the command runs", || {
         screen.rows().last().is_some_and(|row| is_bar(row))
     });
-    fs::write(ground.outside().join("go"), "").expect("a file");
+    fs::write(test_dir.outside().join("go"), "").expect("a file");
     let page: Vec<String> = (1..ROWS).map(|n| n.to_string()).collect();
     let without_prompt = || screen.rows()[..ROWS - 1].to_vec();
     wait_for("the first page", || without_prompt() == page);
@@ -260,8 +260,8 @@ fn a_full_screen_program_has_the_screen_for_itself() {
 /// The whole job is stopped from the keyboard, the terminal is the shell's, and everything goes on where it was.
 #[test]
 fn a_stopped_job_gives_the_terminal_back() {
-    let ground = slow_ground();
-    let screen = Screen::new(&ground, 80);
+    let test_dir = slow_storage();
+    let screen = Screen::new(&test_dir, 80);
     screen.enter(
         "\"$ELBOW\" run -- sh -c 'tar xf \"$OUT/data.tar\"; while [ ! -e \"$OUT/go\" ]; do sleep 0.1; done'; echo left",
     );
@@ -271,24 +271,26 @@ fn a_stopped_job_gives_the_terminal_back() {
     screen.keys(&["C-z"]);
     wait_for("the shell", || screen.rows().iter().any(|row| row.contains("Stopped")));
     screen.assert_whole();
-    fs::write(ground.outside().join("go"), "").expect("a file");
+    fs::write(test_dir.outside().join("go"), "").expect("a file");
     screen.enter("fg; echo over");
     bars(&screen, &screen.until_over());
     screen.assert_whole();
-    assert_eq!(fs::read_dir(ground.below("data")).expect("the result").count(), 153);
+    assert_eq!(fs::read_dir(test_dir.below("data")).expect("the result").count(), 153);
 }
 
 /// Ctrl-S stops whoever writes to the terminal: that must not be the one who stores.
 #[test]
 fn a_terminal_that_is_stopped_does_not_stop_the_job() {
-    let ground = slow_ground();
-    let screen = Screen::new(&ground, 80);
+    let test_dir = slow_storage();
+    let screen = Screen::new(&test_dir, 80);
     screen.enter("\"$ELBOW\" run -- tar xf \"$OUT/data.tar\"; echo over");
     wait_for("a bar", || screen.rows().last().is_some_and(|row| is_bar(row)));
     screen.keys(&["C-s"]);
     let stopped_at = screen.rows();
-    assert!(!ground.below("data").exists(), "not committed yet: {stopped_at:#?}");
-    wait_for("the commit", || ground.below("data").exists() && ground.staging() == 0);
+    assert!(!test_dir.below("data").exists(), "not committed yet: {stopped_at:#?}");
+    wait_for("the commit", || {
+        test_dir.below("data").exists() && test_dir.staging() == 0
+    });
     screen.keys(&["C-q"]);
     screen.until_over();
     screen.assert_whole();
@@ -296,8 +298,8 @@ fn a_terminal_that_is_stopped_does_not_stop_the_job() {
 
 #[test]
 fn a_resized_terminal_has_one_bar_at_its_bottom() {
-    let ground = slow_ground();
-    let screen = Screen::new(&ground, 80);
+    let test_dir = slow_storage();
+    let screen = Screen::new(&test_dir, 80);
     screen.enter("\"$ELBOW\" run -- tar xf \"$OUT/data.tar\"; echo over");
     wait_for("a bar", || screen.rows().last().is_some_and(|row| is_bar(row)));
     for (columns, rows) in [(50, 15), (100, 30), (80, ROWS)] {
@@ -315,23 +317,23 @@ fn a_resized_terminal_has_one_bar_at_its_bottom() {
 /// At 1 MB/s there are eight seconds for a line every five.
 #[test]
 fn a_pipe_gets_a_line_now_and_then() {
-    let ground = slow_ground();
-    let run = ground.job(&[], "head -c 8000000 /dev/zero > large");
+    let test_dir = slow_storage();
+    let run = test_dir.job(&[], "head -c 8000000 /dev/zero > large");
     run.assert_code(0);
     let is_told = |line: &str| {
         line.starts_with("elbow: storing: ") && is_bar(&line.replace("%,", "% ")) && line.contains(" of 8.0 MB, ")
     };
     assert!(run.err.lines().any(is_told), "{}", run.err);
-    let run = ground.job(&["--quiet"], "head -c 8000000 /dev/zero > large");
+    let run = test_dir.job(&["--quiet"], "head -c 8000000 /dev/zero > large");
     assert_eq!((run.code, run.err.as_str()), (0, ""));
 }
 
 /// `elbow commit` waits for another process, and shows the same.
 #[test]
 fn the_commit_of_a_mount_shows_how_far_it_is() {
-    let ground = slow_ground();
-    let mount = ground.elbow_mount();
-    let screen = Screen::new(&ground, 80);
+    let test_dir = slow_storage();
+    let mount = test_dir.elbow_mount();
+    let screen = Screen::new(&test_dir, 80);
     mount.shell("tar xf \"$OUT/data.tar\"").assert_code(0);
     screen.enter(&format!("\"$ELBOW\" commit {}; echo over", mount.path().display()));
     let seen = screen.until_over();
@@ -348,8 +350,8 @@ fn the_commit_of_a_mount_shows_how_far_it_is() {
 /// Nothing is drawn where nobody wants it.
 #[test]
 fn progress_never_means_never() {
-    let ground = slow_ground();
-    let screen = Screen::new(&ground, 80);
+    let test_dir = slow_storage();
+    let screen = Screen::new(&test_dir, 80);
     for option in ["--progress never", "--quiet"] {
         screen.enter(&format!(
             "\"$ELBOW\" run {option} -- tar xf \"$OUT/data.tar\"; echo over"

@@ -14,8 +14,8 @@ use elbow_testkit::cases::rounds;
 use elbow_testkit::slowfs::SlowOptions;
 
 use crate::commands::Place;
-use crate::ground::{Ground, ssh_server, staging_below};
-use crate::slow_ground::SlowGround;
+use crate::slow_storage::SlowStorage;
+use crate::test_dir::{TestDir, ssh_server, staging_below};
 
 const QUEUES: usize = 8;
 
@@ -53,10 +53,10 @@ fn run_one(place: Place<'_>, queue: usize, round: u64) {
 
 #[test]
 fn jobs_side_by_side_on_a_local_file_system() {
-    let ground = Ground::new("");
-    ground.restore();
-    run_queues(&ground.work(""), &ground.outside(""), rounds(25));
-    ground.assert_no_staging();
+    let test_dir = TestDir::new("");
+    test_dir.restore();
+    run_queues(&test_dir.work(""), &test_dir.outside(""), rounds(25));
+    test_dir.assert_no_staging();
 }
 
 #[test]
@@ -65,9 +65,9 @@ fn jobs_side_by_side_on_slow_storage() {
         latency: Duration::from_millis(2),
         ..SlowOptions::default()
     };
-    let ground = SlowGround::new("", &options);
-    run_queues(&ground.work(), &ground.outside(), rounds(8));
-    ground.assert_no_staging();
+    let test_dir = SlowStorage::new("", &options);
+    run_queues(&test_dir.work(), &test_dir.outside(), rounds(8));
+    test_dir.assert_no_staging();
 }
 
 #[test]
@@ -103,12 +103,12 @@ fn run_rivals(place: Place<'_>, script: impl Fn(usize) -> String + Sync) -> Vec<
 #[test]
 fn what_jobs_append_to_one_file_at_once_is_all_there_or_refused() {
     const BYTES: usize = 40 << 20;
-    let ground = Ground::new("printf 'old\\n' > log");
-    ground.restore();
-    let (work, out) = (ground.work(""), ground.outside(""));
+    let test_dir = TestDir::new("printf 'old\\n' > log");
+    test_dir.restore();
+    let (work, out) = (test_dir.work(""), test_dir.outside(""));
     let append = |number: usize| format!("head -c {BYTES} /dev/zero | tr '\\0' {number} >> log");
     let committed = run_rivals(Place { work: &work, out: &out }, append);
-    let log = ground.content("log");
+    let log = test_dir.content("log");
     assert!(log.starts_with(b"old\n") && !committed.is_empty());
     assert_eq!(log.len(), 4 + committed.len() * BYTES, "{committed:?}");
     let blocks = log[4..].chunks(BYTES);
@@ -120,20 +120,20 @@ fn what_jobs_append_to_one_file_at_once_is_all_there_or_refused() {
     );
     found.sort_unstable();
     assert_eq!(found, committed);
-    ground.assert_no_staging();
+    test_dir.assert_no_staging();
 }
 
 #[test]
 fn a_counter_that_jobs_increment_at_once_counts_those_that_committed() {
-    let ground = Ground::new("echo 0 > counter");
-    ground.restore();
-    let (work, out) = (ground.work(""), ground.outside(""));
+    let test_dir = TestDir::new("echo 0 > counter");
+    test_dir.restore();
+    let (work, out) = (test_dir.work(""), test_dir.outside(""));
     let increment = |_| "n=$(cat counter); sleep 0.05; echo $((n + 1)) > counter".to_owned();
     let rounds = rounds(5);
     let committed: usize = (0..rounds)
         .map(|_| run_rivals(Place { work: &work, out: &out }, increment).len())
         .sum();
-    let counter: usize = String::from_utf8(ground.content("counter"))
+    let counter: usize = String::from_utf8(test_dir.content("counter"))
         .expect("text")
         .trim()
         .parse()
@@ -143,5 +143,5 @@ fn a_counter_that_jobs_increment_at_once_counts_those_that_committed() {
         "{counter} {committed}"
     );
     assert!(committed < rounds as usize * RIVALS, "they never met");
-    ground.assert_no_staging();
+    test_dir.assert_no_staging();
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use elbow_testkit::slowfs::SlowOptions;
 
-use crate::slow_ground::SlowGround;
+use crate::slow_storage::SlowStorage;
 
 const FILES: usize = 150;
 
@@ -20,75 +20,77 @@ fn make_files() -> String {
 }
 
 /// The contents of the files that [`make_files`] made, as the server side has them now.
-fn files_on_the_server(ground: &SlowGround) -> usize {
+fn files_on_the_server(test_dir: &SlowStorage) -> usize {
     (1..=FILES)
-        .filter(|i| std::fs::read(ground.below(&format!("d/f{i}"))).is_ok_and(|read| read == i.to_string().as_bytes()))
+        .filter(|i| {
+            std::fs::read(test_dir.below(&format!("d/f{i}"))).is_ok_and(|read| read == i.to_string().as_bytes())
+        })
         .count()
 }
 
 #[test]
 fn run_returns_when_all_is_on_the_storage() {
-    let ground = SlowGround::new("", &slow());
-    let run = ground.job(&[], &make_files());
-    assert_eq!(files_on_the_server(&ground), FILES, "{}", run.err);
+    let test_dir = SlowStorage::new("", &slow());
+    let run = test_dir.job(&[], &make_files());
+    assert_eq!(files_on_the_server(&test_dir), FILES, "{}", run.err);
     run.assert_code(0);
-    ground.assert_no_staging();
+    test_dir.assert_no_staging();
 }
 
 #[test]
 fn run_returns_when_all_is_rolled_back() {
-    let ground = SlowGround::new("mkdir old; printf x > old/f", &slow());
-    let before = ground.snapshot_below();
-    let run = ground.job(&[], &format!("{}; printf y > old/g; exit 4", make_files()));
-    assert_eq!(ground.snapshot_below(), before, "{}", run.err);
+    let test_dir = SlowStorage::new("mkdir old; printf x > old/f", &slow());
+    let before = test_dir.snapshot_below();
+    let run = test_dir.job(&[], &format!("{}; printf y > old/g; exit 4", make_files()));
+    assert_eq!(test_dir.snapshot_below(), before, "{}", run.err);
     run.assert_code(4);
 }
 
 #[test]
 fn commit_returns_when_all_is_on_the_storage() {
-    let ground = SlowGround::new("", &slow());
-    let mount = ground.elbow_mount();
+    let test_dir = SlowStorage::new("", &slow());
+    let mount = test_dir.elbow_mount();
     mount.shell(&make_files()).assert_code(0);
     assert_eq!(
-        files_on_the_server(&ground),
+        files_on_the_server(&test_dir),
         0,
         "something was visible before the commit"
     );
     mount.elbow(&["commit"]).assert_code(0);
-    assert_eq!(files_on_the_server(&ground), FILES);
-    ground.assert_no_staging();
+    assert_eq!(files_on_the_server(&test_dir), FILES);
+    test_dir.assert_no_staging();
 }
 
 #[test]
 fn rollback_returns_when_nothing_is_left() {
-    let ground = SlowGround::new("mkdir old; printf x > old/f", &slow());
-    let before = ground.snapshot_below();
-    let mount = ground.elbow_mount();
+    let test_dir = SlowStorage::new("mkdir old; printf x > old/f", &slow());
+    let before = test_dir.snapshot_below();
+    let mount = test_dir.elbow_mount();
     mount.shell(&format!("{}; rm old/f", make_files())).assert_code(0);
     mount.elbow(&["rollback"]).assert_code(0);
-    assert_eq!(ground.snapshot_below(), before);
+    assert_eq!(test_dir.snapshot_below(), before);
 }
 
 #[test]
 fn files_that_die_young_never_reach_the_storage() {
-    let ground = SlowGround::new("", &slow());
-    ground.reset_counters();
+    let test_dir = SlowStorage::new("", &slow());
+    test_dir.reset_counters();
     let script = "mkdir keep; for i in $(seq 200); do echo $i > t$i; mv t$i u$i; rm u$i; done; printf x > keep/f";
-    ground.job(&[], script).assert_code(0);
-    let calls = ground.modifying_calls();
+    test_dir.job(&[], script).assert_code(0);
+    let calls = test_dir.modifying_calls();
     assert!(
         calls < 200,
         "{calls} modifying calls for 200 files that died young and one that lived"
     );
     assert_eq!(
-        std::fs::read(ground.below("keep/f")).expect("the file that lived"),
+        std::fs::read(test_dir.below("keep/f")).expect("the file that lived"),
         b"x"
     );
 }
 
 #[test]
 fn many_operations_are_under_way_at_once() {
-    let ground = SlowGround::new(
+    let test_dir = SlowStorage::new(
         "",
         &SlowOptions {
             latency: Duration::from_millis(5),
@@ -97,11 +99,11 @@ fn many_operations_are_under_way_at_once() {
     );
     // In many directories, because the kernel lets one creation at a time into each.
     let script = "for d in $(seq 40); do mkdir d$d; for i in 1 2 3 4 5; do printf $i > d$d/f$i; done; done";
-    let job = ground.job(&[], script);
+    let job = test_dir.job(&[], script);
     job.assert_code(0);
     assert!(
-        ground.counters().in_service_max >= 16,
+        test_dir.counters().in_service_max >= 16,
         "at most {} operations were under way at once",
-        ground.counters().in_service_max
+        test_dir.counters().in_service_max
     );
 }

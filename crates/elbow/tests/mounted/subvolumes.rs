@@ -3,9 +3,9 @@
 //! A job used to know nothing of that. What it moved within a subvolume departed to its own directory, which is on another device, and the
 //! commit was refused there; what storage refuses at once (rename(2) and link(2) between subvolumes) was answered and refused in the end.
 
-use crate::ground::Ground;
 use crate::loop_disk::LoopDisk;
 use crate::ordinary_user::{USER, as_user};
+use crate::test_dir::TestDir;
 
 /// A subvolume with things, one in it, an empty one, and what is outside of them.
 const SEED: &str = "mkdir -p sub/a/deep sub/b/c sub/inner/x outer empty
@@ -24,11 +24,11 @@ const SAY: &str = r#"rn() { perl -e 'print rename($ARGV[0], $ARGV[1]) ? "ok" : "
 /// Each script does the same with a job as without one, and the next job works.
 fn assert_same(scripts: &[&str]) {
     let Some(disk) = LoopDisk::btrfs() else { return };
-    let ground = Ground::at(&disk.path(), SEED).with_subvolumes(SUBVOLUMES);
+    let test_dir = TestDir::at(&disk.path(), SEED).with_subvolumes(SUBVOLUMES);
     for script in scripts {
         println!("{script}");
-        ground.assert_same_as_native(&format!("{SAY}{script}"));
-        ground.job(&[], "touch of-the-next-job").assert_code(0);
+        test_dir.assert_same_as_native(&format!("{SAY}{script}"));
+        test_dir.job(&[], "touch of-the-next-job").assert_code(0);
     }
 }
 
@@ -102,8 +102,8 @@ fn a_subvolume_is_emptied_removed_and_renamed() {
 #[test]
 fn what_is_in_a_read_only_snapshot_is_refused_at_once_as_natively() {
     let Some(disk) = LoopDisk::btrfs() else { return };
-    let ground = Ground::at(&disk.path(), SEED).with_subvolumes(&["sub"]);
-    let ground = ground.after("for s in ro r2; do btrfs -q subvolume snapshot -r sub $s; done");
+    let test_dir = TestDir::at(&disk.path(), SEED).with_subvolumes(&["sub"]);
+    let test_dir = test_dir.after("for s in ro r2; do btrfs -q subvolume snapshot -r sub $s; done");
     let try_all = "try() { \"$@\" 2>> said || echo $? >> said; }; ";
     for script in [
         "try touch ro/n ro/f; try mkdir ro/n; try rm -rf ro/a; try sh -c 'echo x >> ro/f'; try truncate -s 0 ro/f; try chmod 600 ro/f ro",
@@ -112,7 +112,7 @@ fn what_is_in_a_read_only_snapshot_is_refused_at_once_as_natively() {
         "mv ro snap; try mv snap outer/; try mv r2 sub/; try mkdir -p snap/a/b/c; rn snap f; rn snap r2; swap snap r2; swap snap outer",
     ] {
         println!("{script}");
-        ground.assert_same_as_native(&format!("{SAY}{try_all}{script}"));
+        test_dir.assert_same_as_native(&format!("{SAY}{try_all}{script}"));
     }
 }
 
@@ -120,10 +120,10 @@ fn what_is_in_a_read_only_snapshot_is_refused_at_once_as_natively() {
 #[test]
 fn what_stands_for_a_subvolume_in_a_snapshot_is_removed() {
     let Some(disk) = LoopDisk::btrfs() else { return };
-    let ground = Ground::at(&disk.path(), SEED).with_subvolumes(SUBVOLUMES);
-    let ground = ground.after("btrfs -q subvolume snapshot sub rw; btrfs -q subvolume snapshot sub gone");
+    let test_dir = TestDir::at(&disk.path(), SEED).with_subvolumes(SUBVOLUMES);
+    let test_dir = test_dir.after("btrfs -q subvolume snapshot sub rw; btrfs -q subvolume snapshot sub gone");
     let script = "rmdir rw/inner; rm -rf rw/a gone; mkdir rw/inner; touch rw/inner/n; mv rw/b rw/inner/";
-    ground.assert_same_as_native(script);
+    test_dir.assert_same_as_native(script);
 }
 
 /// What moves waits where the command may rename, not in the root of the subvolume, which is somebody else's.
@@ -134,7 +134,7 @@ fn a_user_who_may_not_write_to_the_root_of_a_subvolume_moves_what_is_in_it() {
         "mkdir -p sub/mine/a sub/mine/b sub/too own; printf 1 > sub/mine/a/f; printf 2 > sub/mine/b/g
         chown -R {USER} .; chown root sub; chmod 755 sub"
     );
-    let ground = as_user(Ground::at(&disk.path(), &seed).with_subvolumes(&["sub", "own"]));
+    let test_dir = as_user(TestDir::at(&disk.path(), &seed).with_subvolumes(&["sub", "own"]));
     for script in [
         "mv sub/mine/a/f sub/too/f; mkdir sub/mine/n; mv sub/mine/b/g sub/mine/n/",
         "mv sub/mine/b/g sub/mine/g; mv sub/mine/a sub/too/; mv sub/too/a/f sub/mine/b/f",
@@ -142,7 +142,7 @@ fn a_user_who_may_not_write_to_the_root_of_a_subvolume_moves_what_is_in_it() {
         "mv own own2; echo n > own2/n; mv sub/mine/a/f sub/mine/b/g; rmdir sub/mine/a",
         "rmdir own",
     ] {
-        ground.assert_same_as_native(script);
+        test_dir.assert_same_as_native(script);
     }
 }
 
@@ -150,19 +150,19 @@ fn a_user_who_may_not_write_to_the_root_of_a_subvolume_moves_what_is_in_it() {
 #[test]
 fn what_has_one_inode_number_in_two_subvolumes_are_two_things() {
     let Some(disk) = LoopDisk::btrfs() else { return };
-    let ground = Ground::at(
+    let test_dir = TestDir::at(
         &disk.path(),
         "mkdir -p sub/inner; printf 1 > f; ln f g; printf 2 > sub/f; ln sub/f sub/g; touch sub/inner/x",
     );
-    let ground = ground.with_subvolumes(&["", "sub", "sub/inner"]);
-    let number = |name| std::os::unix::fs::MetadataExt::ino(&ground.metadata(name));
+    let test_dir = test_dir.with_subvolumes(&["", "sub", "sub/inner"]);
+    let number = |name| std::os::unix::fs::MetadataExt::ino(&test_dir.metadata(name));
     assert_eq!(
         (number(""), number("f")),
         (number("sub"), number("sub/f")),
         "the test is about nothing"
     );
-    ground.assert_same_as_native(
+    test_dir.assert_same_as_native(
         "find . > \"$OUT/found\"; printf 3 >> sub/g; rm f; cp -a . \"$OUT/copy\"; mv \"$OUT/copy\" copy",
     );
-    ground.assert_same_as_native("rm -rf sub/inner; mv sub/f sub/h");
+    test_dir.assert_same_as_native("rm -rf sub/inner; mv sub/f sub/h");
 }

@@ -1,7 +1,7 @@
 //! What a job finds around its directory: repositories that begin above it, directories that may be entered and not be read.
 
-use crate::ground::Ground;
 use crate::ordinary_user::{USER, as_user, ground_of};
+use crate::test_dir::TestDir;
 
 const REPOSITORY: &str = "export HOME=\"$OUT\"; git config --global user.name t; git config --global user.email t@example.org
     git config --global init.defaultBranch main; mkdir -p sub/deep; echo 1 > sub/f; echo 2 > top; git init -q .; git add -A
@@ -10,17 +10,17 @@ const REPOSITORY: &str = "export HOME=\"$OUT\"; git config --global user.name t;
 /// In a job over `sub` it was "not a git repository": git stops where another file system begins.
 #[test]
 fn git_finds_the_repository_above_the_directory_of_the_job() {
-    for ground in [Ground::new(REPOSITORY), ground_of(USER, REPOSITORY)] {
+    for test_dir in [TestDir::new(REPOSITORY), ground_of(USER, REPOSITORY)] {
         let script = "set -e; export HOME=\"$OUT\"; cd sub; echo more >> f; git status --porcelain; git commit -qam two
             cd deep; git rev-parse --show-prefix; git status --porcelain; git log --format=%s";
-        ground.restore();
-        ground.native("chown -R $(id -u) . || true").assert_code(0);
-        let sub = ground.work("sub");
-        let run = ground.job(&["--on", sub.to_str().expect("UTF-8")], script);
+        test_dir.restore();
+        test_dir.native("chown -R $(id -u) . || true").assert_code(0);
+        let sub = test_dir.work("sub");
+        let run = test_dir.job(&["--on", sub.to_str().expect("UTF-8")], script);
         run.assert_code(0);
         assert_eq!(run.out, " M sub/f\nsub/deep/\ntwo\none\n");
-        assert_eq!(ground.content("sub/f"), b"1\nmore\n");
-        let after = ground.native("export HOME=\"$OUT\"; git status --porcelain; git fsck --strict 2>&1");
+        assert_eq!(test_dir.content("sub/f"), b"1\nmore\n");
+        let after = test_dir.native("export HOME=\"$OUT\"; git status --porcelain; git fsck --strict 2>&1");
         after.assert_code(0);
         assert_eq!(after.out, "");
     }
@@ -29,30 +29,31 @@ fn git_finds_the_repository_above_the_directory_of_the_job() {
 /// It is not told where there is no repository, nor where the user has decided.
 #[test]
 fn git_is_told_to_go_on_only_where_there_is_something() {
-    let ground = Ground::new("mkdir sub");
-    ground.restore();
-    let sub = ground.work("sub");
-    let said = |script: &str| ground.job(&["--on", sub.to_str().expect("UTF-8")], script).out;
+    let test_dir = TestDir::new("mkdir sub");
+    test_dir.restore();
+    let sub = test_dir.work("sub");
+    let said = |script: &str| test_dir.job(&["--on", sub.to_str().expect("UTF-8")], script).out;
     assert_eq!(said("env | grep GIT_DISC; true"), "");
-    std::fs::create_dir(ground.work(".git")).expect("a directory");
+    std::fs::create_dir(test_dir.work(".git")).expect("a directory");
     assert_eq!(said("env | grep GIT_DISC"), "GIT_DISCOVERY_ACROSS_FILESYSTEM=1\n");
 }
 
 /// A tree of the user's below and above directories of root's that may be entered and not be read.
-fn closed_ground() -> Ground {
-    let ground = ground_of(
+fn closed_ground() -> TestDir {
+    let test_dir = ground_of(
         USER,
         "mkdir -p closed/in/deep box; echo 1 > closed/f; echo 2 > closed/in/g; ln -s f closed/link",
     );
     for (name, mode) in [("closed", 0o711), ("box", 0o733)] {
-        std::os::unix::fs::chown(ground.work(name), Some(0), Some(0)).expect("chown");
-        std::fs::set_permissions(ground.work(name), std::os::unix::fs::PermissionsExt::from_mode(mode)).expect("chmod");
-    }
-    for name in ["closed/f", "closed/in/g"] {
-        std::fs::set_permissions(ground.work(name), std::os::unix::fs::PermissionsExt::from_mode(0o664))
+        std::os::unix::fs::chown(test_dir.work(name), Some(0), Some(0)).expect("chown");
+        std::fs::set_permissions(test_dir.work(name), std::os::unix::fs::PermissionsExt::from_mode(mode))
             .expect("chmod");
     }
-    ground
+    for name in ["closed/f", "closed/in/g"] {
+        std::fs::set_permissions(test_dir.work(name), std::os::unix::fs::PermissionsExt::from_mode(0o664))
+            .expect("chmod");
+    }
+    test_dir
 }
 
 /// All of it was refused, because a job lists a directory before it knows anything in it.
@@ -63,13 +64,13 @@ fn directories_that_may_be_entered_and_not_be_read_are_passed() {
         echo put > box/put; cat box/put; mv box/put box/moved; test ! -e box/put; cat box/moved; ls box || echo shut
         touch closed/not || echo refused; cat closed/not || echo none; rm closed/f || echo refused";
     let native = {
-        let ground = closed_ground();
-        let run = ground.native(script);
+        let test_dir = closed_ground();
+        let run = test_dir.native(script);
         run.assert_code(0);
-        (run.out, ground.snapshot())
+        (run.out, test_dir.snapshot())
     };
-    let ground = closed_ground();
-    let run = ground.job(&[], script);
+    let test_dir = closed_ground();
+    let run = test_dir.job(&[], script);
     run.assert_code(0);
     assert_eq!(run.out, native.0, "{}", run.err);
     let names = |tree: &elbow_testkit::tree::Tree| {
@@ -77,40 +78,40 @@ fn directories_that_may_be_entered_and_not_be_read_are_passed() {
         all.map(|(path, entry)| (path.clone(), entry.size, entry.mode))
             .collect::<Vec<_>>()
     };
-    assert_eq!(names(&ground.snapshot()), names(&native.1));
-    ground.assert_no_staging();
+    assert_eq!(names(&test_dir.snapshot()), names(&native.1));
+    test_dir.assert_no_staging();
 }
 
 #[test]
 fn a_job_runs_below_a_directory_that_may_be_entered_and_not_be_read() {
-    let ground = closed_ground();
-    let before = ground.snapshot();
-    let on = ground.work("closed/in");
+    let test_dir = closed_ground();
+    let before = test_dir.snapshot();
+    let on = test_dir.work("closed/in");
     let on = on.to_str().expect("UTF-8");
-    ground
+    test_dir
         .job(&["--on", on], "cd closed/in; echo x > new; rm g; exit 3")
         .assert_code(3);
-    ground.assert_equals(&before);
-    ground
+    test_dir.assert_equals(&before);
+    test_dir
         .job(&["--on", on], "cd closed/in; pwd; echo x > new; rm g")
         .assert_code(0);
-    assert_eq!(ground.content("closed/in/new"), b"x\n");
-    assert!(!ground.work("closed/in/g").exists());
+    assert_eq!(test_dir.content("closed/in/new"), b"x\n");
+    assert!(!test_dir.work("closed/in/g").exists());
 }
 
 /// A user's own directory, closed to everybody by the job itself.
 #[test]
 fn a_job_may_close_its_own_directory() {
-    let ground = ground_of(USER, "mkdir d; echo old > d/f");
-    ground.native("chmod 755 .").assert_code(0);
-    ground
+    let test_dir = ground_of(USER, "mkdir d; echo old > d/f");
+    test_dir.native("chmod 755 .").assert_code(0);
+    test_dir
         .job(&[], "echo x > new; echo more >> d/f; chmod 000 .")
         .assert_code(0);
-    assert_eq!(ground.content("d/f"), b"old\nmore\n");
-    assert_eq!(ground.content("new"), b"x\n");
-    let mode = std::os::unix::fs::MetadataExt::mode(&ground.metadata("."));
+    assert_eq!(test_dir.content("d/f"), b"old\nmore\n");
+    assert_eq!(test_dir.content("new"), b"x\n");
+    let mode = std::os::unix::fs::MetadataExt::mode(&test_dir.metadata("."));
     assert_eq!(mode & 0o777, 0);
-    ground.assert_no_staging();
+    test_dir.assert_no_staging();
 }
 
 /// "Bad owner or permissions": what root owns belongs to nobody in a user's job, and ssh believes nobody.
@@ -127,10 +128,10 @@ fn ssh_reads_its_configuration_in_a_users_job() {
         elbow.path().display()
     );
     let job = job.replace("$ELBOW", &elbow.path().display().to_string());
-    let ground = Ground::new(&format!("echo old > f; chown -R {USER} ."))
+    let test_dir = TestDir::new(&format!("echo old > f; chown -R {USER} ."))
         .behind(&["unshare", "--mount", "sh", "-e", "-c", lay, "sh"]);
-    let ground = as_user(ground);
-    let run = ground.native(&job);
+    let test_dir = as_user(test_dir);
+    let run = test_dir.native(&job);
     run.assert_code(0);
     assert_eq!(
         run.out,

@@ -10,8 +10,8 @@ use elbow_testkit::slowfs::SlowOptions;
 use elbow_testkit::tree::Tree;
 
 use crate::commands::Place;
-use crate::ground::{Ground, make_old_tree, snapshot_of, ssh_server, staging_below};
-use crate::slow_ground::SlowGround;
+use crate::slow_storage::SlowStorage;
+use crate::test_dir::{TestDir, make_old_tree, snapshot_of, ssh_server, staging_below};
 
 const SEED: &str = "printf old > config; printf 1 > gone; mkdir d; printf 2 > d/moved; seq 1000 > log";
 const SCRIPT: &str = "printf x > r.tmp; mv r.tmp r; cp r r2; printf new > config.lock; mv config.lock config; cat config > seen
@@ -20,28 +20,31 @@ const SCRIPT: &str = "printf x > r.tmp; mv r.tmp r; cp r r2; printf new > config
 
 /// What the script leaves without a job, times aside: they are those of each run.
 fn native_result() -> Tree {
-    let ground = Ground::new(SEED);
-    ground.native(SCRIPT).assert_code(0);
-    ground.snapshot().without_times()
+    let test_dir = TestDir::new(SEED);
+    test_dir.native(SCRIPT).assert_code(0);
+    test_dir.snapshot().without_times()
 }
 
 #[test]
 fn the_first_test_holds_on_a_local_file_system() {
-    Ground::new(SEED).assert_same_as_native(SCRIPT);
+    TestDir::new(SEED).assert_same_as_native(SCRIPT);
 }
 
 #[test]
 fn the_first_test_holds_on_slow_storage() {
     let latency = Duration::from_millis(2);
-    let ground = SlowGround::new(
+    let test_dir = SlowStorage::new(
         SEED,
         &SlowOptions {
             latency,
             ..SlowOptions::default()
         },
     );
-    let run = ground.job(&[], SCRIPT);
-    ground.snapshot_below().without_times().assert_equals(&native_result());
+    let run = test_dir.job(&[], SCRIPT);
+    test_dir
+        .snapshot_below()
+        .without_times()
+        .assert_equals(&native_result());
     run.assert_code(0);
 }
 

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::bed::{Bed, ELBOW, ORDER, Said, megabytes, records, sorted, wait_for};
+use crate::testbed::{ELBOW, ORDER, Said, Testbed, megabytes, records, sorted, wait_for};
 
 fn stable<'a>(words: &[&'a str]) -> Vec<&'a str> {
     [&ORDER[..], &["-s"], words].concat()
@@ -16,13 +16,13 @@ fn stable<'a>(words: &[&'a str]) -> Vec<&'a str> {
 
 #[test]
 fn several_inputs_and_standard_input_are_sorted_together_in_their_order() {
-    let bed = Bed::new();
+    let testbed = Testbed::new();
     let parts: Vec<Vec<u8>> = (0..3).map(|seed| megabytes(2, seed)).collect();
-    bed.write("first", &parts[0]);
-    bed.write("last", &parts[2]);
-    bed.write("empty", b"");
+    testbed.write("first", &parts[0]);
+    testbed.write("last", &parts[2]);
+    testbed.write("empty", b"");
     let words = stable(&["-o", "out", "first", "empty", "-", "last"]);
-    let mut child = bed.command(&words).stdin(Stdio::piped()).spawn().expect("a start");
+    let mut child = testbed.command(&words).stdin(Stdio::piped()).spawn().expect("a start");
     let mut input = child.stdin.take().expect("a pipe");
     // In pieces that are no whole records.
     parts[1]
@@ -30,106 +30,119 @@ fn several_inputs_and_standard_input_are_sorted_together_in_their_order() {
         .for_each(|piece| input.write_all(piece).expect("writing"));
     drop(input);
     Said::of_child(child).assert_code(0);
-    assert!(bed.read("out") == sorted(&parts.concat()));
-    assert_eq!(bed.names(), ["empty", "first", "last", "out"]);
+    assert!(testbed.read("out") == sorted(&parts.concat()));
+    assert_eq!(testbed.names(), ["empty", "first", "last", "out"]);
 }
 
 #[test]
 fn the_output_may_be_an_input() {
     let input = megabytes(3, 1);
-    let bed = Bed::with(&input);
-    bed.sort(&stable(&["-o", "data", "data"])).assert_code(0);
-    assert!(bed.read("data") == sorted(&input));
-    assert_eq!(bed.names(), ["data"]);
+    let testbed = Testbed::with(&input);
+    testbed.sort(&stable(&["-o", "data", "data"])).assert_code(0);
+    assert!(testbed.read("data") == sorted(&input));
+    assert_eq!(testbed.names(), ["data"]);
 }
 
 #[test]
 fn standard_output_gets_the_records_and_nothing_else() {
     let input = megabytes(3, 2);
-    let bed = Bed::with(&input);
+    let testbed = Testbed::with(&input);
     for words in [&["data"][..], &["-o", "/dev/stdout", "data"]] {
-        let said = bed.sort(&stable(words));
+        let said = testbed.sort(&stable(words));
         assert!(said.code == 0 && said.out == sorted(&input), "{}", said.err);
     }
     for words in [&["data"][..], &["-o", "/dev/stdout", "data"]] {
-        let out = File::create(bed.path("out")).expect("a file");
-        let before = bed.identity("out").0;
-        let ended = bed.command(&stable(words)).stdout(out).status().expect("an end");
-        assert!(ended.success() && bed.read("out") == sorted(&input), "{words:?}");
-        assert_eq!((bed.identity("out").0, bed.names().len()), (before, 2), "{words:?}");
+        let out = File::create(testbed.path("out")).expect("a file");
+        let before = testbed.identity("out").0;
+        let ended = testbed.command(&stable(words)).stdout(out).status().expect("an end");
+        assert!(ended.success() && testbed.read("out") == sorted(&input), "{words:?}");
+        assert_eq!(
+            (testbed.identity("out").0, testbed.names().len()),
+            (before, 2),
+            "{words:?}"
+        );
     }
 }
 
 #[test]
 fn devices_and_pipes_are_written_to_and_stay() {
     let input = megabytes(1, 3);
-    let bed = Bed::with(&input);
-    bed.sort(&stable(&["-o", "/dev/null", "data"])).assert_code(0);
+    let testbed = Testbed::with(&input);
+    testbed.sort(&stable(&["-o", "/dev/null", "data"])).assert_code(0);
     assert!(
         !fs::metadata("/dev/null").expect("/dev/null").is_file(),
         "/dev/null was replaced"
     );
-    let made = std::process::Command::new("mkfifo").arg(bed.path("pipe")).status();
+    let made = std::process::Command::new("mkfifo").arg(testbed.path("pipe")).status();
     assert!(made.expect("mkfifo").success());
-    let child = bed.start(&stable(&["-o", "pipe", "data"]));
-    assert!(bed.read("pipe") == sorted(&input));
+    let child = testbed.start(&stable(&["-o", "pipe", "data"]));
+    assert!(testbed.read("pipe") == sorted(&input));
     Said::of_child(child).assert_code(0);
-    assert_eq!(bed.names(), ["data", "pipe"]);
+    assert_eq!(testbed.names(), ["data", "pipe"]);
 }
 
 #[test]
 fn who_does_not_read_to_the_end_ends_it_in_silence() {
-    let bed = Bed::with(&megabytes(3, 4));
+    let testbed = Testbed::with(&megabytes(3, 4));
     let script = "{ \"$ELBOW\" sort --record 24 -S 8M data; echo $? >&2; } | head -c 24 > out";
     let mut command = std::process::Command::new("sh");
-    command.args(["-c", script]).current_dir(&bed.dir).env("ELBOW", ELBOW);
+    command
+        .args(["-c", script])
+        .current_dir(&testbed.dir)
+        .env("ELBOW", ELBOW);
     let said = Said::of(&command.output().expect("an end"));
-    assert_eq!((said.err.as_str(), bed.identity("out").1), ("141\n", 24));
+    assert_eq!((said.err.as_str(), testbed.identity("out").1), ("141\n", 24));
 }
 
 #[test]
 fn an_output_that_is_there_keeps_its_mode_and_a_link_to_it_stays_one() {
     let input = megabytes(1, 5);
-    let bed = Bed::with(&input);
+    let testbed = Testbed::with(&input);
     for mode in [0o600, 0o666, 0o751] {
-        bed.write("out", b"old");
-        fs::set_permissions(bed.path("out"), fs::Permissions::from_mode(mode)).expect("a mode");
-        bed.sort(&stable(&["-o", "out", "data"])).assert_code(0);
-        let found = bed.path("out").metadata().expect("the output");
+        testbed.write("out", b"old");
+        fs::set_permissions(testbed.path("out"), fs::Permissions::from_mode(mode)).expect("a mode");
+        testbed.sort(&stable(&["-o", "out", "data"])).assert_code(0);
+        let found = testbed.path("out").metadata().expect("the output");
         assert_eq!(found.mode() & 0o7777, mode);
-        assert!(bed.read("out") == sorted(&input));
+        assert!(testbed.read("out") == sorted(&input));
     }
-    std::os::unix::fs::symlink("out", bed.path("link")).expect("a link");
-    bed.write("out", b"old");
-    bed.sort(&stable(&["-o", "link", "data"])).assert_code(0);
-    assert!(bed.path("link").is_symlink() && bed.read("out") == sorted(&input));
-    assert_eq!(bed.names(), ["data", "link", "out"]);
+    std::os::unix::fs::symlink("out", testbed.path("link")).expect("a link");
+    testbed.write("out", b"old");
+    testbed.sort(&stable(&["-o", "link", "data"])).assert_code(0);
+    assert!(testbed.path("link").is_symlink() && testbed.read("out") == sorted(&input));
+    assert_eq!(testbed.names(), ["data", "link", "out"]);
 }
 
 #[test]
 fn a_new_output_has_the_mode_that_the_umask_leaves() {
-    let bed = Bed::with(&records(10, 6));
+    let testbed = Testbed::with(&records(10, 6));
     let script = "umask 027; \"$ELBOW\" sort --record 24 -S 8M -o out data";
     let mut command = std::process::Command::new("sh");
-    command.args(["-c", script]).current_dir(&bed.dir).env("ELBOW", ELBOW);
+    command
+        .args(["-c", script])
+        .current_dir(&testbed.dir)
+        .env("ELBOW", ELBOW);
     Said::of(&command.output().expect("an end")).assert_code(0);
-    assert_eq!(bed.path("out").metadata().expect("the output").mode() & 0o7777, 0o640);
+    assert_eq!(
+        testbed.path("out").metadata().expect("the output").mode() & 0o7777,
+        0o640
+    );
 }
 
 #[test]
 fn a_failure_leaves_the_old_output_and_no_draft() {
-    let bed = Bed::new();
-    bed.write("whole", &megabytes(3, 7));
-    bed.write("out", b"old");
+    let testbed = Testbed::new();
+    testbed.write("whole", &megabytes(3, 7));
+    testbed.write("out", b"old");
     let words = stable(&["-o", "out", "whole", "-"]);
-    let mut child = bed.command(&words).stdin(Stdio::piped()).spawn().expect("a start");
+    let mut child = testbed.command(&words).stdin(Stdio::piped()).spawn().expect("a start");
     let mut input = child.stdin.take().expect("a pipe");
-    wait_for("the draft", || bed.names().len() == 3);
+    wait_for("the draft", || testbed.names().len() == 3);
     input.write_all(&[1; 25]).expect("writing");
     drop(input);
     Said::of_child(child).assert_code(2);
     assert_eq!(
-        (bed.read("out"), bed.names()),
+        (testbed.read("out"), testbed.names()),
         (b"old".to_vec(), vec!["out".into(), "whole".into()])
     );
 }
@@ -137,19 +150,19 @@ fn a_failure_leaves_the_old_output_and_no_draft() {
 /// The old output is whole, and what may be left has a name that says whose it was.
 #[test]
 fn a_kill_leaves_the_old_output_and_at_most_a_draft() {
-    let bed = Bed::new();
-    bed.write("out", b"old");
-    let mut child = bed
+    let testbed = Testbed::new();
+    testbed.write("out", b"old");
+    let mut child = testbed
         .command(&stable(&["-o", "out", "-"]))
         .stdin(Stdio::piped())
         .spawn()
         .expect("a start");
     let draft = format!(".out.elbow-draft-{}-0", child.id());
-    wait_for("the draft", || bed.path(&draft).exists());
+    wait_for("the draft", || testbed.path(&draft).exists());
     child.kill().expect("its end");
     child.wait().expect("its end");
     assert_eq!(
-        (bed.read("out"), bed.names()),
+        (testbed.read("out"), testbed.names()),
         (b"old".to_vec(), vec![draft, "out".into()])
     );
 }
@@ -166,12 +179,13 @@ fn records_of_the_sort_benchmark_are_sorted_by_their_first_ten_bytes() {
     }
     let mut expected: Vec<&[u8]> = input.chunks(100).collect();
     expected.sort_by_key(|record| &record[..10]);
-    let bed = Bed::with(&input);
-    bed.sort(&["--gensort", "-s", "-S", "8M", "-o", "out", "data"])
+    let testbed = Testbed::with(&input);
+    testbed
+        .sort(&["--gensort", "-s", "-S", "8M", "-o", "out", "data"])
         .assert_code(0);
-    assert!(bed.read("out") == expected.concat());
-    let said = bed.sort(&["--gensort", "-s", "-S", "8M", "--in-place", "data"]);
-    assert!(said.code == 0 && bed.read("data") == expected.concat(), "{said:?}");
+    assert!(testbed.read("out") == expected.concat());
+    let said = testbed.sort(&["--gensort", "-s", "-S", "8M", "--in-place", "data"]);
+    assert!(said.code == 0 && testbed.read("data") == expected.concat(), "{said:?}");
 }
 
 /// A record as a tuple that compares as its keys do.
@@ -238,12 +252,16 @@ fn every_type_of_key_gives_the_order_of_a_stable_sort() {
         let mut expected: Vec<&[u8]> = input.chunks(bytes).collect();
         expected.sort_by(|a, b| compare(a, b));
         let expected = expected.concat();
-        let bed = Bed::with(&input);
+        let testbed = Testbed::with(&input);
         let order: Vec<&str> = keys.iter().flat_map(|key| ["--key", key]).collect();
         let words = [&["--record", "24", "-s", "-S", "8M"], &order[..]].concat();
-        bed.sort(&[&words[..], &["-o", "out", "data"]].concat()).assert_code(0);
-        assert!(bed.read("out") == expected, "{keys:?}");
-        bed.sort(&[&words[..], &["--in-place", "data"]].concat()).assert_code(0);
-        assert!(bed.read("data") == expected, "{keys:?} in place");
+        testbed
+            .sort(&[&words[..], &["-o", "out", "data"]].concat())
+            .assert_code(0);
+        assert!(testbed.read("out") == expected, "{keys:?}");
+        testbed
+            .sort(&[&words[..], &["--in-place", "data"]].concat())
+            .assert_code(0);
+        assert!(testbed.read("data") == expected, "{keys:?} in place");
     }
 }

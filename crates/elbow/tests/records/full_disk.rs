@@ -6,16 +6,16 @@ use std::path::PathBuf;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::bed::{Bed, Content, ORDER, Said, assert_in_order, megabytes};
 use crate::disk::Disk;
+use crate::testbed::{Content, ORDER, Said, Testbed, assert_in_order, megabytes};
 
 const MEGABYTES: usize = 24;
 const DISK_BYTES: u64 = 64 << 20;
 const FULL: &str = "No space left on device";
 
 /// Takes all the room that is left but for so much, and sees that there is none.
-fn fill(bed: &Bed, but_bytes: u64) -> PathBuf {
-    let path = bed.path("filler");
+fn fill(testbed: &Testbed, but_bytes: u64) -> PathBuf {
+    let path = testbed.path("filler");
     let mut filler = File::create(&path).expect("a filler");
     loop {
         match filler.write_all(&[7; 4096]) {
@@ -30,11 +30,11 @@ fn fill(bed: &Bed, but_bytes: u64) -> PathBuf {
     path
 }
 
-fn assert_sorted(bed: &Bed, content: &Content) {
-    let output = bed.read("data");
+fn assert_sorted(testbed: &Testbed, content: &Content) {
+    let output = testbed.read("data");
     assert_in_order(24, &output);
     assert!(Content::of(&output) == *content, "records are lost or doubled");
-    assert_eq!(bed.names(), ["data"]);
+    assert_eq!(testbed.names(), ["data"]);
 }
 
 fn disk() -> Option<Disk> {
@@ -44,26 +44,26 @@ fn disk() -> Option<Disk> {
 #[test]
 fn a_full_disk_before_a_sort_in_place_leaves_the_file_as_it_was() {
     let Some(disk) = disk() else { return };
-    let (bed, input) = (Bed::on(&disk.root()), megabytes(MEGABYTES, 1));
-    bed.write("data", &input);
-    let filler = fill(&bed, 0);
-    let said = bed.sort_in_place(&[]);
+    let (testbed, input) = (Testbed::on(&disk.root()), megabytes(MEGABYTES, 1));
+    testbed.write("data", &input);
+    let filler = fill(&testbed, 0);
+    let said = testbed.sort_in_place(&[]);
     said.assert_code(2);
     assert!(said.err.contains(FULL), "{said:?}");
-    assert!(bed.read("data") == input, "the file was changed");
-    assert_eq!(bed.names(), ["data", "filler"]);
+    assert!(testbed.read("data") == input, "the file was changed");
+    assert_eq!(testbed.names(), ["data", "filler"]);
     fs::remove_file(filler).expect("making room");
-    bed.sort_in_place(&[]).assert_code(0);
-    assert_sorted(&bed, &Content::of(&input));
+    testbed.sort_in_place(&[]).assert_code(0);
+    assert_sorted(&testbed, &Content::of(&input));
 }
 
 /// The disk fills up while runs are formed, and later while they are merged.
 #[test]
 fn a_disk_that_becomes_full_stops_a_sort_in_place_which_goes_on_when_there_is_room() {
     let Some(disk) = disk() else { return };
-    let (bed, input) = (Bed::on(&disk.root()), megabytes(MEGABYTES, 2));
-    bed.write("data", &input);
-    let mut child = bed.start_and_wait_until_it_frees();
+    let (testbed, input) = (Testbed::on(&disk.root()), megabytes(MEGABYTES, 2));
+    testbed.write("data", &input);
+    let mut child = testbed.start_and_wait_until_it_frees();
     let mut stopped = 0;
     loop {
         // Stopped, not killed: it ends at a moment of its own choice.
@@ -71,8 +71,8 @@ fn a_disk_that_becomes_full_stops_a_sort_in_place_which_goes_on_when_there_is_ro
         if Said::of_child(child).code == 0 {
             break;
         }
-        let filler = fill(&bed, 0);
-        let said = bed.resume();
+        let filler = fill(&testbed, 0);
+        let said = testbed.resume();
         if said.code != 0 {
             said.assert_code(2);
             assert!(said.err.contains(FULL), "{said:?}");
@@ -81,41 +81,41 @@ fn a_disk_that_becomes_full_stops_a_sort_in_place_which_goes_on_when_there_is_ro
             stopped += 1;
         }
         fs::remove_file(filler).expect("making room");
-        if !bed.is_begun() {
+        if !testbed.is_begun() {
             break;
         }
-        child = bed.start(&["--resume", "-S", "8M", "data"]);
+        child = testbed.start(&["--resume", "-S", "8M", "data"]);
         std::thread::sleep(std::time::Duration::from_millis(60));
     }
     assert!(stopped > 0, "the disk was never full");
-    assert_sorted(&bed, &Content::of(&input));
+    assert_sorted(&testbed, &Content::of(&input));
 }
 
 /// Room for less than half of what a run takes otherwise.
 #[test]
 fn a_nearly_full_disk_is_enough() {
     let Some(disk) = disk() else { return };
-    let (bed, input) = (Bed::on(&disk.root()), megabytes(MEGABYTES, 3));
-    bed.write("data", &input);
-    let filler = fill(&bed, 3 << 20);
-    bed.sort_in_place(&[]).assert_code(0);
+    let (testbed, input) = (Testbed::on(&disk.root()), megabytes(MEGABYTES, 3));
+    testbed.write("data", &input);
+    let filler = fill(&testbed, 3 << 20);
+    testbed.sort_in_place(&[]).assert_code(0);
     fs::remove_file(filler).expect("making room");
-    assert_sorted(&bed, &Content::of(&input));
+    assert_sorted(&testbed, &Content::of(&input));
 }
 
 #[test]
 fn a_full_disk_leaves_the_old_output_and_no_draft() {
     let Some(disk) = disk() else { return };
-    let (bed, input) = (Bed::on(&disk.root()), megabytes(MEGABYTES, 4));
-    bed.write("data", &input);
-    bed.write("out", b"old");
-    let said = bed.sort(&[&ORDER[..], &["-T", "/var/tmp", "-o", "out", "data"]].concat());
+    let (testbed, input) = (Testbed::on(&disk.root()), megabytes(MEGABYTES, 4));
+    testbed.write("data", &input);
+    testbed.write("out", b"old");
+    let said = testbed.sort(&[&ORDER[..], &["-T", "/var/tmp", "-o", "out", "data"]].concat());
     let _ = said.assert_code(0);
-    bed.write("out", b"old");
-    let filler = fill(&bed, 2 << 20);
-    let said = bed.sort(&[&ORDER[..], &["-T", "/var/tmp", "-o", "out", "data"]].concat());
+    testbed.write("out", b"old");
+    let filler = fill(&testbed, 2 << 20);
+    let said = testbed.sort(&[&ORDER[..], &["-T", "/var/tmp", "-o", "out", "data"]].concat());
     said.assert_code(2);
     assert!(said.err.contains(FULL), "{said:?}");
-    assert_eq!((bed.read("out"), bed.names().len()), (b"old".to_vec(), 3));
+    assert_eq!((testbed.read("out"), testbed.names().len()), (b"old".to_vec(), 3));
     fs::remove_file(filler).expect("making room");
 }

@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rustix::fs::SeekFrom;
 
-use crate::bed::{Bed, Content, RECORD_BYTES, assert_in_order, begins_with_data, megabytes, sorted_records_of};
+use crate::testbed::{Content, RECORD_BYTES, Testbed, assert_in_order, begins_with_data, megabytes, sorted_records_of};
 
 /// Kills in a normal test run.
 const KILLS: u64 = 210;
@@ -38,11 +38,11 @@ enum Moment {
 
 /// Looks at what is there. While runs are formed the input is freed from its beginning; when they are merged the file
 /// has nothing in it but what was written so far, and its end comes last.
-fn moment(bed: &Bed) -> Moment {
-    if !bed.is_begun() {
+fn moment(testbed: &Testbed) -> Moment {
+    if !testbed.is_begun() {
         return Moment::NotBegun;
     }
-    let file = File::open(bed.path("data")).expect("the file");
+    let file = File::open(testbed.path("data")).expect("the file");
     // What is beyond the last whole block is never freed.
     let last = file.metadata().expect("its size").len() / BLOCK_BYTES * BLOCK_BYTES - 1;
     let ends_with_data = rustix::fs::seek(&file, SeekFrom::Data(last)) == Ok(last);
@@ -81,9 +81,9 @@ struct Killer {
 impl Killer {
     fn new(seed: u64, input: &[u8], begin: &[&str]) -> Self {
         let whole = (0..3).map(|_| {
-            let bed = Bed::with(input);
+            let testbed = Testbed::with(input);
             let began = Instant::now();
-            bed.sort(begin).assert_code(0);
+            testbed.sort(begin).assert_code(0);
             began.elapsed()
         });
         Self {
@@ -104,20 +104,20 @@ impl Killer {
     }
 
     /// Kills one sort again and again until one of its processes comes to the end.
-    fn torment(&mut self, bed: &Bed, begin: &[&str]) {
+    fn torment(&mut self, testbed: &Testbed, begin: &[&str]) {
         loop {
-            let words = if bed.is_begun() {
+            let words = if testbed.is_begun() {
                 &["--resume", "-S", "8M", "data"]
             } else {
                 begin
             };
             // What comes first is over soon: it would be hit by the first kill of a sort at most.
-            let most = if moment(bed) == Moment::Merging { 1.0 } else { 0.4 };
+            let most = if moment(testbed) == Moment::Merging { 1.0 } else { 0.4 };
             let time = self.whole.mul_f64(self.rng.random_range(0.0..most));
-            if !killed_after(bed.start(words), time) {
+            if !killed_after(testbed.start(words), time) {
                 return;
             }
-            *self.kills.entry(moment(bed)).or_default() += 1;
+            *self.kills.entry(moment(testbed)).or_default() += 1;
         }
     }
 }
@@ -132,19 +132,19 @@ fn kill_and_check(seed: u64, (bytes, input): (usize, &[u8]), kills: u64) {
         if killer.total() >= kills && killer.has_hit_all() || killer.total() >= PATIENCE * kills {
             break;
         }
-        let bed = Bed::with(input);
-        let before = bed.identity("data");
+        let testbed = Testbed::with(input);
+        let before = testbed.identity("data");
         let stable: &[&str] = if round % 2 == 0 { &["-s"] } else { &[] };
-        killer.torment(&bed, &[&begin[..], stable].concat());
-        let output = bed.read("data");
+        killer.torment(&testbed, &[&begin[..], stable].concat());
+        let output = testbed.read("data");
         assert_in_order(bytes, &output);
         assert!(
             Content::of(&output) == content,
             "round {round}: records are lost or doubled"
         );
         assert!(stable.is_empty() || output == expected, "round {round}: not stable");
-        assert_eq!(bed.identity("data"), before, "round {round}: inode and size");
-        assert_eq!(bed.names(), ["data"], "round {round}: something is left");
+        assert_eq!(testbed.identity("data"), before, "round {round}: inode and size");
+        assert_eq!(testbed.names(), ["data"], "round {round}: something is left");
     }
     let (whole, kills) = (killer.whole, &killer.kills);
     // Not println: the test runner would keep it to itself.
@@ -179,11 +179,11 @@ fn a_sort_in_place_of_several_passes_that_is_killed_is_resumed() {
     let (seed, kills) = (seed(), KILLS_OF_SEVERAL_PASSES);
     let mut input = megabytes(12, seed);
     input.truncate(input.len() / LONG_RECORD_BYTES * LONG_RECORD_BYTES);
-    let bed = Bed::with(&input);
+    let testbed = Testbed::with(&input);
     let begin = order(LONG_RECORD_BYTES);
     let mut words: Vec<&str> = begin.iter().map(String::as_str).collect();
     words.extend(["--dry-run", "--json"]);
-    let need = bed.sort(&words);
+    let need = testbed.sort(&words);
     assert!(need.json()["passes"].as_u64() > Some(1), "{need:?}");
     kill_and_check(seed, (LONG_RECORD_BYTES, &input), kills);
 }

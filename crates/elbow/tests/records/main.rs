@@ -4,7 +4,6 @@
 
 #![allow(clippy::disallowed_methods)] // tests look at the storage themselves
 
-mod bed;
 #[allow(dead_code)] // what other tests need of it
 #[path = "../../../elbow-file/tests/disk/mod.rs"]
 mod disk;
@@ -14,3 +13,4 @@ mod kills;
 mod refusals;
 mod small_disk;
 mod stops;
+mod testbed;

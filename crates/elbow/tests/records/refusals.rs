@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use elbow_testkit::reachable::Reachable;
 
-use crate::bed::{Bed, ELBOW, ORDER, Said, megabytes, records, sorted};
+use crate::testbed::{ELBOW, ORDER, Said, Testbed, megabytes, records, sorted};
 
 /// An ordinary user who is on every machine.
 const DAEMON: u32 = 1;
@@ -17,14 +17,14 @@ const MEGABYTES: usize = 12;
 /// A few records, and a refusal that leaves them alone.
 fn refuse(words: &[&str], lines: &[&str]) {
     let input = records(100, 1);
-    let bed = Bed::with(&input);
-    let said = bed.sort(words);
+    let testbed = Testbed::with(&input);
+    let said = testbed.sort(words);
     assert_eq!(
-        (bed.read("data") == input, bed.names()),
+        (testbed.read("data") == input, testbed.names()),
         (true, vec!["data".to_owned()]),
         "{words:?}: {said:?}"
     );
-    let here = bed.dir.to_str().expect("a plain name");
+    let here = testbed.dir.to_str().expect("a plain name");
     let lines: Vec<String> = lines.iter().map(|line| line.replace("DIR", here)).collect();
     said.assert_refused(&lines.iter().map(String::as_str).collect::<Vec<_>>());
 }
@@ -32,29 +32,32 @@ fn refuse(words: &[&str], lines: &[&str]) {
 #[test]
 fn a_truncated_last_record_is_refused() {
     for (words, name) in [(&["--in-place"][..], "DIR/data"), (&["-o", "out"], "data")] {
-        let bed = Bed::with(&records(100, 1)[..2399]);
-        let said = bed.sort(&[&ORDER[..], words, &["data"]].concat());
-        let name = name.replace("DIR", bed.dir.to_str().expect("a plain name"));
+        let testbed = Testbed::with(&records(100, 1)[..2399]);
+        let said = testbed.sort(&[&ORDER[..], words, &["data"]].concat());
+        let name = name.replace("DIR", testbed.dir.to_str().expect("a plain name"));
         said.assert_refused(&[&format!(
             "{name}: 2399 bytes are not a whole number of 24-byte records: the last one, at byte 2376, has only 23"
         )]);
-        assert_eq!((bed.identity("data").1, bed.names()), (2399, vec!["data".to_owned()]));
+        assert_eq!(
+            (testbed.identity("data").1, testbed.names()),
+            (2399, vec!["data".to_owned()])
+        );
     }
 }
 
 #[test]
 fn a_truncated_last_record_of_standard_input_is_refused_and_the_old_output_kept() {
-    let bed = Bed::with(&records(100, 1)[..2399]);
-    bed.write("out", b"old");
-    let mut command = bed.command(&[&ORDER[..], &["-o", "out", "-"]].concat());
+    let testbed = Testbed::with(&records(100, 1)[..2399]);
+    testbed.write("out", b"old");
+    let mut command = testbed.command(&[&ORDER[..], &["-o", "out", "-"]].concat());
     let said = command
-        .stdin(fs::File::open(bed.path("data")).expect("the file"))
+        .stdin(fs::File::open(testbed.path("data")).expect("the file"))
         .output();
     Said::of(&said.expect("an end")).assert_refused(&[
         "-: 2399 bytes are not a whole number of 24-byte records: the last one, at byte 2376, has only 23",
     ]);
     assert_eq!(
-        (bed.read("out"), bed.names()),
+        (testbed.read("out"), testbed.names()),
         (b"old".to_vec(), vec!["data".to_owned(), "out".to_owned()])
     );
 }
@@ -120,10 +123,10 @@ fn what_cannot_be_sorted_in_place_is_refused() {
 /// Opening a pipe would wait for somebody at its other end.
 #[test]
 fn a_pipe_is_refused_in_place_at_once() {
-    let bed = Bed::new();
+    let testbed = Testbed::new();
     rustix::fs::mknodat(
         rustix::fs::CWD,
-        bed.path("data"),
+        testbed.path("data"),
         rustix::fs::FileType::Fifo,
         rustix::fs::Mode::from_raw_mode(0o600),
         0,
@@ -131,10 +134,10 @@ fn a_pipe_is_refused_in_place_at_once() {
     .expect("a pipe");
     let message = format!(
         "{}: cannot be sorted in place: it is not a regular file",
-        bed.path("data").display()
+        testbed.path("data").display()
     );
-    bed.sort_in_place(&[]).assert_refused(&[&message]);
-    assert_eq!(bed.names(), ["data"]);
+    testbed.sort_in_place(&[]).assert_refused(&[&message]);
+    assert_eq!(testbed.names(), ["data"]);
 }
 
 #[test]
@@ -181,70 +184,77 @@ fn too_little_memory_is_refused() {
 fn there_is_nothing_to_resume_before_a_sort_and_after_it() {
     let message = "DIR/data: no sort in place of this file was begun (DIR/data.elbow-sort/manifest is not there)";
     refuse(&["--resume", "data"], &[message]);
-    let bed = Bed::with(&records(100, 1));
-    bed.sort_in_place(&[]).assert_code(0);
-    bed.resume()
-        .assert_refused(&[&message.replace("DIR", bed.dir.to_str().expect("a plain name"))]);
+    let testbed = Testbed::with(&records(100, 1));
+    testbed.sort_in_place(&[]).assert_code(0);
+    testbed
+        .resume()
+        .assert_refused(&[&message.replace("DIR", testbed.dir.to_str().expect("a plain name"))]);
 }
 
 /// A sort that was killed in the middle: some of the input is freed.
-fn killed() -> (Bed, Vec<u8>) {
+fn killed() -> (Testbed, Vec<u8>) {
     let input = megabytes(MEGABYTES, 2);
-    let bed = Bed::with(&input);
-    let mut child = bed.start_and_wait_until_it_frees();
+    let testbed = Testbed::with(&input);
+    let mut child = testbed.start_and_wait_until_it_frees();
     child.kill().expect("its end");
     child.wait().expect("its end");
-    assert!(bed.is_begun(), "it was too quick to be killed");
-    (bed, input)
+    assert!(testbed.is_begun(), "it was too quick to be killed");
+    (testbed, input)
 }
 
 /// What is there can still be resumed, and comes to the right end.
-fn assert_is_resumed(bed: &Bed, input: &[u8]) {
-    bed.resume().assert_code(0);
-    let output = bed.read("data");
-    crate::bed::assert_in_order(24, &output);
-    assert!(sorted(&output) == output && crate::bed::Content::of(&output) == crate::bed::Content::of(input));
+fn assert_is_resumed(testbed: &Testbed, input: &[u8]) {
+    testbed.resume().assert_code(0);
+    let output = testbed.read("data");
+    crate::testbed::assert_in_order(24, &output);
+    assert!(sorted(&output) == output && crate::testbed::Content::of(&output) == crate::testbed::Content::of(input));
 }
 
 #[test]
 fn an_unfinished_sort_is_not_begun_again() {
-    let (bed, input) = killed();
-    let name = bed.path("data").display().to_string();
-    bed.sort_in_place(&[]).assert_refused(&[&format!(
+    let (testbed, input) = killed();
+    let name = testbed.path("data").display().to_string();
+    testbed.sort_in_place(&[]).assert_refused(&[&format!(
         "{name}: a sort in place of this file was begun and is not finished; `elbow sort --resume` continues it"
     )]);
-    assert_is_resumed(&bed, &input);
+    assert_is_resumed(&testbed, &input);
 }
 
 #[test]
 fn a_dry_run_of_a_resume_is_refused() {
-    let (bed, input) = killed();
-    let said = bed.sort(&["--resume", "--dry-run", "data"]);
+    let (testbed, input) = killed();
+    let said = testbed.sort(&["--resume", "--dry-run", "data"]);
     said.assert_code(2);
-    assert!(said.err.contains("cannot be used with") && bed.is_begun(), "{said:?}");
-    assert_is_resumed(&bed, &input);
+    assert!(
+        said.err.contains("cannot be used with") && testbed.is_begun(),
+        "{said:?}"
+    );
+    assert_is_resumed(&testbed, &input);
 }
 
 #[test]
 fn of_two_that_sort_or_resume_at_once_one_is_refused() {
     let input = megabytes(40, 3);
-    let bed = Bed::with(&input);
-    let child = bed.start_and_wait_until_it_frees();
-    let message = format!("{}: another process is sorting this file", bed.path("data").display());
-    let said = [bed.resume(), bed.sort_in_place(&[])];
+    let testbed = Testbed::with(&input);
+    let child = testbed.start_and_wait_until_it_frees();
+    let message = format!(
+        "{}: another process is sorting this file",
+        testbed.path("data").display()
+    );
+    let said = [testbed.resume(), testbed.sort_in_place(&[])];
     Said::of_child(child).assert_code(0);
     for said in said {
         said.assert_refused(&[&message]);
     }
-    let output = bed.read("data");
-    assert!(sorted(&output) == output && crate::bed::Content::of(&output) == crate::bed::Content::of(&input));
+    let output = testbed.read("data");
+    assert!(sorted(&output) == output && crate::testbed::Content::of(&output) == crate::testbed::Content::of(&input));
 }
 
 #[test]
 fn a_manifest_with_both_copies_damaged_is_refused() {
-    let (bed, input) = killed();
+    let (testbed, input) = killed();
     let manifest = "data.elbow-sort/manifest";
-    let good = bed.read(manifest);
+    let good = testbed.read(manifest);
     let half = good.len() / 2;
     let damage = |from: usize| {
         let mut bad = good.clone();
@@ -256,46 +266,46 @@ fn a_manifest_with_both_copies_damaged_is_refused() {
     let mut both = damage(0);
     both[half..half + 40].fill(0x77);
     for bad in [both.clone(), Vec::new(), good[..7].to_vec(), vec![0; good.len()]] {
-        bed.write(manifest, &bad);
-        let before = bed.read("data");
-        for said in [bed.resume(), bed.sort_in_place(&[])] {
+        testbed.write(manifest, &bad);
+        let before = testbed.read("data");
+        for said in [testbed.resume(), testbed.sort_in_place(&[])] {
             said.assert_code(2);
             let expected = format!(
                 "elbow: {}: the manifest cannot be read, neither of its copies: ",
-                bed.path(manifest).display()
+                testbed.path(manifest).display()
             );
             assert!(said.err.starts_with(&expected), "{said:?}");
         }
         assert!(
-            bed.read("data") == before && bed.read(manifest) == bad,
+            testbed.read("data") == before && testbed.read(manifest) == bad,
             "something was changed"
         );
     }
-    bed.write(manifest, &good);
-    assert_is_resumed(&bed, &input);
+    testbed.write(manifest, &good);
+    assert_is_resumed(&testbed, &input);
 }
 
 #[test]
 fn the_manifest_of_another_file_is_refused() {
-    let (bed, input) = killed();
-    let (inode, size) = bed.identity("data");
-    fs::rename(bed.path("data"), bed.path("kept")).expect("renaming");
-    bed.write("data", &records(100, 9));
-    let (other, _) = bed.identity("data");
-    let file = bed.path("data").display().to_string();
-    bed.resume().assert_refused(&[&format!(
+    let (testbed, input) = killed();
+    let (inode, size) = testbed.identity("data");
+    fs::rename(testbed.path("data"), testbed.path("kept")).expect("renaming");
+    testbed.write("data", &records(100, 9));
+    let (other, _) = testbed.identity("data");
+    let file = testbed.path("data").display().to_string();
+    testbed.resume().assert_refused(&[&format!(
         "{file}.elbow-sort/manifest: the manifest is of another file: {file} has inode {other} and 2400 bytes, \
          the file that was being sorted had inode {inode} and {size} bytes"
     )]);
-    assert!(bed.read("data") == records(100, 9));
-    fs::rename(bed.path("kept"), bed.path("data")).expect("renaming");
-    assert_is_resumed(&bed, &input);
+    assert!(testbed.read("data") == records(100, 9));
+    fs::rename(testbed.path("kept"), testbed.path("data")).expect("renaming");
+    assert_is_resumed(&testbed, &input);
 }
 
 /// As an ordinary user: the one who runs the tests, or another one, whom root lets see the directory and the binary.
-fn sort_as_user(bed: &Bed, words: &[&str]) -> Said {
+fn sort_as_user(testbed: &Testbed, words: &[&str]) -> Said {
     let binary = Reachable::new(Path::new(ELBOW)).expect("the binary for all");
-    let mut command = bed.command_of(binary.path(), words);
+    let mut command = testbed.command_of(binary.path(), words);
     if rustix::process::geteuid().is_root() {
         command.uid(DAEMON).gid(DAEMON);
     }
@@ -303,33 +313,33 @@ fn sort_as_user(bed: &Bed, words: &[&str]) -> Said {
 }
 
 /// A place of records in which the user of [`sort_as_user`] has no more rights than these, given in octal.
-fn place_with_rights(directory: u32, data: u32) -> Bed {
-    let bed = Bed::new();
-    bed.write("data", &records(100, 1));
-    fs::set_permissions(bed.path("data"), Permissions::from_mode(data)).expect("permissions");
-    fs::set_permissions(&bed.dir, Permissions::from_mode(directory)).expect("permissions");
-    bed
+fn place_with_rights(directory: u32, data: u32) -> Testbed {
+    let testbed = Testbed::new();
+    testbed.write("data", &records(100, 1));
+    fs::set_permissions(testbed.path("data"), Permissions::from_mode(data)).expect("permissions");
+    fs::set_permissions(&testbed.dir, Permissions::from_mode(directory)).expect("permissions");
+    testbed
 }
 
 #[test]
 fn a_file_that_may_not_be_written_is_refused_in_place() {
-    let bed = place_with_rights(0o777, 0o444);
-    let said = sort_as_user(&bed, &[&ORDER[..], &["--in-place", "data"]].concat());
-    let name = bed.path("data").display().to_string();
+    let testbed = place_with_rights(0o777, 0o444);
+    let said = sort_as_user(&testbed, &[&ORDER[..], &["--in-place", "data"]].concat());
+    let name = testbed.path("data").display().to_string();
     said.assert_refused(&[&format!("opening {name}: Permission denied")]);
-    assert!(bed.read("data") == records(100, 1) && bed.names() == ["data"]);
+    assert!(testbed.read("data") == records(100, 1) && testbed.names() == ["data"]);
 }
 
 #[test]
 fn a_directory_that_may_not_be_written_is_refused_in_place() {
-    let bed = place_with_rights(0o555, 0o666);
+    let testbed = place_with_rights(0o555, 0o666);
     let words = [&ORDER[..], &["--in-place", "data"]].concat();
-    let name = bed.path("data").display().to_string();
-    sort_as_user(&bed, &words).assert_refused(&[&format!("making {name}.elbow-sort: Permission denied")]);
-    sort_as_user(&bed, &[&ORDER[..], &["-o", "out", "data"]].concat())
+    let name = testbed.path("data").display().to_string();
+    sort_as_user(&testbed, &words).assert_refused(&[&format!("making {name}.elbow-sort: Permission denied")]);
+    sort_as_user(&testbed, &[&ORDER[..], &["-o", "out", "data"]].concat())
         .assert_refused(&["creating the output out: Permission denied"]);
-    fs::set_permissions(&bed.dir, Permissions::from_mode(0o755)).expect("rights to remove it");
-    assert!(bed.read("data") == records(100, 1) && bed.names() == ["data"]);
+    fs::set_permissions(&testbed.dir, Permissions::from_mode(0o755)).expect("rights to remove it");
+    assert!(testbed.read("data") == records(100, 1) && testbed.names() == ["data"]);
 }
 
 #[test]
@@ -337,16 +347,17 @@ fn a_read_only_file_system_is_refused_in_place() {
     let Some(disk) = crate::disk::Disk::new("tmpfs") else {
         return;
     };
-    let bed = Bed::on(&disk.root());
-    bed.write("data", &records(100, 1));
+    let testbed = Testbed::on(&disk.root());
+    testbed.write("data", &records(100, 1));
     let remount = |how: &str| {
         let mut command = std::process::Command::new("mount");
-        command.args(["-o", how]).arg(&bed.dir).stdout(Stdio::null());
+        command.args(["-o", how]).arg(&testbed.dir).stdout(Stdio::null());
         assert!(command.status().expect("mount").success());
     };
     remount("remount,ro");
-    let name = bed.path("data").display().to_string();
-    bed.sort_in_place(&[])
+    let name = testbed.path("data").display().to_string();
+    testbed
+        .sort_in_place(&[])
         .assert_refused(&[&format!("opening {name}: Read-only file system")]);
-    assert!(bed.read("data") == records(100, 1) && bed.names() == ["data"]);
+    assert!(testbed.read("data") == records(100, 1) && testbed.names() == ["data"]);
 }

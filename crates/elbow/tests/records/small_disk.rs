@@ -10,8 +10,8 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 
-use crate::bed::{Bed, Content, records};
 use crate::disk::Disk;
+use crate::testbed::{Content, Testbed, records};
 
 /// A sort on a disk: MiB of input, of memory, and bytes of the disk.
 struct Case {
@@ -27,9 +27,9 @@ impl Case {
         let Some(disk) = Disk::with(self.kind, self.disk_bytes, self.mkfs) else {
             return;
         };
-        let bed = Bed::on(&disk.root());
-        let content = self.write_input(&bed);
-        let before = bed.identity("data");
+        let testbed = Testbed::on(&disk.root());
+        let content = self.write_input(&testbed);
+        let before = testbed.identity("data");
         let memory = format!("{}M", self.memory);
         let words = [
             "--record",
@@ -42,7 +42,7 @@ impl Case {
             "--in-place",
             "data",
         ];
-        let told = bed.sort(&words);
+        let told = testbed.sort(&words);
         assert_eq!(told.code, 0, "{}: {}", self.kind, told.err);
         let peak = told.json()["peak_disk_bytes"].as_u64().expect("a number") as f64 / before.1 as f64;
         let _ = writeln!(
@@ -53,14 +53,17 @@ impl Case {
             self.disk_bytes as f64 / (self.input << 20) as f64
         );
         assert!(
-            Content::of_sorted_file(&bed.path("data")) == content,
+            Content::of_sorted_file(&testbed.path("data")) == content,
             "records are lost or doubled"
         );
-        assert_eq!((bed.identity("data"), bed.names()), (before, vec!["data".to_owned()]));
+        assert_eq!(
+            (testbed.identity("data"), testbed.names()),
+            (before, vec!["data".to_owned()])
+        );
     }
 
-    fn write_input(&self, bed: &Bed) -> Content {
-        let file = File::create(bed.path("data")).expect("a file");
+    fn write_input(&self, testbed: &Testbed) -> Content {
+        let file = File::create(testbed.path("data")).expect("a file");
         // Or xfs takes room ahead of the end of a growing file.
         let size = self.input * ((1 << 20) / 24 * 24);
         file.set_len(size).expect("a size");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::bed::{Bed, ORDER, Said, megabytes, sorted, wait_for};
+use crate::testbed::{ORDER, Said, Testbed, megabytes, sorted, wait_for};
 
 const MEGABYTES: usize = 40;
 
@@ -14,9 +14,9 @@ const MEGABYTES: usize = 40;
 fn a_signal_stops_a_sort_in_place_that_says_how_to_go_on() {
     for signal in [Signal::INT, Signal::TERM] {
         let input = megabytes(MEGABYTES, 1);
-        let bed = Bed::with(&input);
-        let before = bed.identity("data");
-        let child = bed.start_and_wait_until_it_frees();
+        let testbed = Testbed::with(&input);
+        let before = testbed.identity("data");
+        let child = testbed.start_and_wait_until_it_frees();
         kill_process(Pid::from_child(&child), signal).expect("a signal");
         let said = Said::of_child(child);
         assert_eq!(
@@ -26,10 +26,13 @@ fn a_signal_stops_a_sort_in_place_that_says_how_to_go_on() {
                 "elbow: stopped as asked\nelbow: nothing is lost; continue with: elbow sort --resume data\n"
             )
         );
-        assert!(bed.is_begun());
-        bed.resume().assert_code(0);
-        assert!(bed.read("data").is_sorted_as(&input), "{signal:?}");
-        assert_eq!((bed.identity("data"), bed.names()), (before, vec!["data".to_owned()]));
+        assert!(testbed.is_begun());
+        testbed.resume().assert_code(0);
+        assert!(testbed.read("data").is_sorted_as(&input), "{signal:?}");
+        assert_eq!(
+            (testbed.identity("data"), testbed.names()),
+            (before, vec!["data".to_owned()])
+        );
     }
 }
 
@@ -41,15 +44,15 @@ trait SortedAs {
 impl SortedAs for Vec<u8> {
     /// The keys are those of the input in order, whatever is done with equal ones.
     fn is_sorted_as(&self, input: &[u8]) -> bool {
-        sorted(self) == *self && crate::bed::Content::of(self) == crate::bed::Content::of(input)
+        sorted(self) == *self && crate::testbed::Content::of(self) == crate::testbed::Content::of(input)
     }
 }
 
 #[test]
 fn a_signal_ends_a_sort_that_waits_for_its_input_and_leaves_nothing() {
-    let bed = Bed::new();
-    bed.write("out", b"old");
-    let mut command = bed.command(&[&ORDER[..], &["-o", "out", "-"]].concat());
+    let testbed = Testbed::new();
+    testbed.write("out", b"old");
+    let mut command = testbed.command(&[&ORDER[..], &["-o", "out", "-"]].concat());
     let mut child = command.stdin(Stdio::piped()).spawn().expect("a start");
     let input = child.stdin.take(); // open, and nothing comes
     std::thread::sleep(Duration::from_millis(300));
@@ -60,24 +63,24 @@ fn a_signal_ends_a_sort_that_waits_for_its_input_and_leaves_nothing() {
     drop(input);
     Said::of_child(child).assert_code(130);
     assert_eq!(
-        (bed.read("out"), bed.names()),
+        (testbed.read("out"), testbed.names()),
         (b"old".to_vec(), vec!["out".to_owned()])
     );
 }
 
 #[test]
 fn one_json_object_tells_a_success() {
-    let bed = Bed::with(&megabytes(3, 2));
-    let size = bed.identity("data").1;
-    let told = bed.sort_in_place(&["--json"]).assert_code(0).json();
+    let testbed = Testbed::with(&megabytes(3, 2));
+    let size = testbed.identity("data").1;
+    let told = testbed.sort_in_place(&["--json"]).assert_code(0).json();
     assert_eq!(
         (&told["outcome"], told["bytes"].as_u64()),
         (&"sorted".into(), Some(size))
     );
     assert_eq!(told["records"].as_u64(), Some(size / 24));
 
-    bed.write("copy", &megabytes(1, 2));
-    let told = bed
+    testbed.write("copy", &megabytes(1, 2));
+    let told = testbed
         .sort(&[&ORDER[..], &["--json", "-o", "out", "copy"]].concat())
         .assert_code(0)
         .json();
@@ -86,8 +89,8 @@ fn one_json_object_tells_a_success() {
 
 #[test]
 fn one_json_object_tells_a_failure() {
-    let bed = Bed::with(&megabytes(MEGABYTES, 3));
-    bed.write("odd", &[0; 25]);
+    let testbed = Testbed::with(&megabytes(MEGABYTES, 3));
+    testbed.write("odd", &[0; 25]);
     for (words, error) in [
         (&["--in-place", "odd"][..], "has only 1"),
         (&["--in-place", "nothing"], "No such file or directory"),
@@ -95,7 +98,7 @@ fn one_json_object_tells_a_failure() {
         (&["-u", "data"], "-u is for lines of text, not for records"),
         (&["-o", "nowhere/out", "data"], "No such file or directory"),
     ] {
-        let told = bed
+        let told = testbed
             .sort(&[&ORDER[..], &["--json"], words].concat())
             .assert_code(2)
             .json();
@@ -110,8 +113,8 @@ fn one_json_object_tells_a_failure() {
             "{told}"
         );
     }
-    let child = bed.start(&[&ORDER[..], &["--in-place", "--json", "data"]].concat());
-    wait_for("the beginning", || bed.is_begun());
+    let child = testbed.start(&[&ORDER[..], &["--in-place", "--json", "data"]].concat());
+    wait_for("the beginning", || testbed.is_begun());
     kill_process(Pid::from_child(&child), Signal::INT).expect("a signal");
     let told = Said::of_child(child).assert_code(130).json();
     assert_eq!(told["error"]["message"], "stopped as asked");
@@ -122,15 +125,18 @@ fn one_json_object_tells_a_failure() {
 fn a_dry_run_changes_nothing_and_its_numbers_are_those_of_the_sort() {
     for megabytes_of_input in [1, 6, 45] {
         let input = megabytes(megabytes_of_input, 4);
-        let bed = Bed::with(&input);
+        let testbed = Testbed::with(&input);
         let (before, modified) = (
-            bed.identity("data"),
-            bed.path("data").metadata().expect("the file").mtime_nsec(),
+            testbed.identity("data"),
+            testbed.path("data").metadata().expect("the file").mtime_nsec(),
         );
-        let said = bed.sort_in_place(&["--dry-run", "--json"]).assert_code(0).json();
-        assert!(bed.read("data") == input && bed.names() == ["data"]);
-        assert_eq!(bed.path("data").metadata().expect("the file").mtime_nsec(), modified);
-        let done = bed.sort_in_place(&["--json"]).assert_code(0).json();
+        let said = testbed.sort_in_place(&["--dry-run", "--json"]).assert_code(0).json();
+        assert!(testbed.read("data") == input && testbed.names() == ["data"]);
+        assert_eq!(
+            testbed.path("data").metadata().expect("the file").mtime_nsec(),
+            modified
+        );
+        let done = testbed.sort_in_place(&["--json"]).assert_code(0).json();
         for number in ["records", "bytes", "runs", "passes", "read_bytes", "written_bytes"] {
             assert!(said[number].is_u64(), "{number} is missing in {said}");
         }

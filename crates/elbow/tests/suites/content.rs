@@ -5,7 +5,7 @@ use std::path::Path;
 
 use elbow_testkit::cases::{is_soak, seeds_of};
 
-use crate::bed::{Bed, Storage, Way, program};
+use crate::testbed::{Storage, Testbed, Way, program};
 
 /// Sequences of fsx in a usual run, and how many calls each has.
 const SEQUENCES: u64 = 6;
@@ -35,27 +35,27 @@ copy_file_range = 2
 ";
 
 /// One sequence; what the file holds in the end.
-fn run_fsx(bed: &Bed, way: Way, suite: &Path, seed: u64) -> Vec<u8> {
-    let (configuration, work) = (bed.outside("fsx.toml"), bed.fresh(way));
+fn run_fsx(testbed: &Testbed, way: Way, suite: &Path, seed: u64) -> Vec<u8> {
+    let (configuration, work) = (testbed.outside("fsx.toml"), testbed.fresh(way));
     fs::write(&configuration, FSX).expect("a configuration");
-    let artifacts = bed.outside("");
+    let artifacts = testbed.outside("");
     let paths = [suite, &configuration, &artifacts].map(|path| path.to_str().expect("UTF-8"));
     let seed = seed.to_string();
     let words = [
         paths[0], "-f", paths[1], "-P", paths[2], "-S", &seed, "-N", CALLS, "file",
     ];
-    let run = bed.run(&work, way, &words);
+    let run = testbed.run(&work, way, &words);
     assert_eq!(run.code, 0, "SEED={seed}, {way:?}:\n{}\n{}", run.out, run.err);
     fs::read(work.join("file")).expect("the file of fsx")
 }
 
 fn assert_same_fsx(storage: Storage) {
-    let (Some(suite), Some(bed)) = (program("fsx"), Bed::new(storage)) else {
+    let (Some(suite), Some(testbed)) = (program("fsx"), Testbed::new(storage)) else {
         return;
     };
     for seed in seeds_of(SEQUENCES, SOAK) {
-        let native = run_fsx(&bed, Way::Native, &suite, seed);
-        let job = run_fsx(&bed, Way::Job, &suite, seed);
+        let native = run_fsx(&testbed, Way::Native, &suite, seed);
+        let job = run_fsx(&testbed, Way::Job, &suite, seed);
         assert!(
             native == job,
             "SEED={seed} on {}: the file is another one after the commit",
@@ -107,11 +107,11 @@ fn fio(suite: &Path) -> Vec<&str> {
 }
 
 fn assert_verified(storage: Storage, suite: &Path) {
-    let Some(bed) = Bed::new(storage) else { return };
+    let Some(testbed) = Testbed::new(storage) else { return };
     for (name, load) in LOADS {
         for way in [Way::Native, Way::Job] {
-            let work = bed.fresh(way);
-            let inside = bed.run(&work, way, &[&fio(suite)[..], load, &["--do_verify=1"]].concat());
+            let work = testbed.fresh(way);
+            let inside = testbed.run(&work, way, &[&fio(suite)[..], load, &["--do_verify=1"]].concat());
             assert_eq!(
                 inside.code,
                 0,
@@ -120,7 +120,7 @@ fn assert_verified(storage: Storage, suite: &Path) {
                 inside.out,
                 inside.err
             );
-            let outside = bed.run(
+            let outside = testbed.run(
                 &work,
                 Way::Native,
                 &[&fio(suite)[..], load, &["--verify_only"]].concat(),

@@ -11,7 +11,6 @@
 
 #![allow(clippy::disallowed_methods)] // tests look at the storage themselves
 
-mod bed;
 #[allow(dead_code)] // what other tests need of it
 #[path = "../mounted/commands.rs"]
 mod commands;
@@ -22,3 +21,4 @@ mod loop_disk;
 mod posix;
 mod stress;
 mod table;
+mod testbed;

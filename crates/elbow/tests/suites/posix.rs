@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use elbow_testkit::cases::is_soak;
 
-use crate::bed::{Bed, Storage, Way, program};
 use crate::table::{Results, assert_only_known};
+use crate::testbed::{Storage, Testbed, Way, program};
 
 /// What Linux has of what the suite asks for; users that every Debian has; times are as fine as the kernel's tick.
 const CONFIGURATION: &str = "[features]
@@ -40,10 +40,10 @@ fn results_of_rust(said: &str) -> Results {
     results
 }
 
-fn run_rust(bed: &Bed, way: Way, suite: &Path) -> Results {
-    let (configuration, work) = (bed.outside("pjdfstest.toml"), bed.fresh(way));
+fn run_rust(testbed: &Testbed, way: Way, suite: &Path) -> Results {
+    let (configuration, work) = (testbed.outside("pjdfstest.toml"), testbed.fresh(way));
     fs::write(&configuration, CONFIGURATION).expect("a configuration");
-    let second = bed.outside("");
+    let second = testbed.outside("");
     let paths = [suite, &configuration, &second].map(|path| path.to_str().expect("UTF-8"));
     let words = [
         "env",
@@ -57,7 +57,7 @@ fn run_rust(bed: &Bed, way: Way, suite: &Path) -> Results {
         "-p",
         ".",
     ];
-    let run = bed.run(&work, way, &words);
+    let run = testbed.run(&work, way, &words);
     let results = results_of_rust(&run.out);
     assert!(
         results.len() >= CASES_MIN,
@@ -70,11 +70,11 @@ fn run_rust(bed: &Bed, way: Way, suite: &Path) -> Results {
 }
 
 fn assert_same_rust(storage: Storage) {
-    let (Some(suite), Some(bed)) = (program("pjdfstest"), Bed::new(storage)) else {
+    let (Some(suite), Some(testbed)) = (program("pjdfstest"), Testbed::new(storage)) else {
         return;
     };
-    let native = run_rust(&bed, Way::Native, &suite);
-    let job = run_rust(&bed, Way::Job, &suite);
+    let native = run_rust(&testbed, Way::Native, &suite);
+    let job = run_rust(&testbed, Way::Job, &suite);
     assert_only_known("pjdfstest (Rust)", storage, &native, &job);
 }
 
@@ -112,10 +112,10 @@ fn results_of_c(said: &str) -> Results {
     results
 }
 
-fn run_c(bed: &Bed, way: Way, suite: &Path) -> Results {
-    let work = bed.fresh(way);
+fn run_c(testbed: &Testbed, way: Way, suite: &Path) -> Results {
+    let work = testbed.fresh(way);
     let suite = format!("PJDFSTEST={}", suite.display());
-    results_of_c(&bed.run(&work, way, &["env", &suite, "sh", "-c", EACH_SCRIPT]).out)
+    results_of_c(&testbed.run(&work, way, &["env", &suite, "sh", "-c", EACH_SCRIPT]).out)
 }
 
 /// The directory is a variable's, because the suite in C is in no registry: without it, that is said.
@@ -131,9 +131,9 @@ fn pjdfstest_in_c_answers_as_without_a_job() {
     };
     let suite = suite.canonicalize().expect("PJDFSTEST");
     for storage in [Storage::Ext4, Storage::Slowfs] {
-        let Some(bed) = Bed::new(storage) else { return };
-        let native = run_c(&bed, Way::Native, &suite);
-        let job = run_c(&bed, Way::Job, &suite);
+        let Some(testbed) = Testbed::new(storage) else { return };
+        let native = run_c(&testbed, Way::Native, &suite);
+        let job = run_c(&testbed, Way::Job, &suite);
         assert_only_known("pjdfstest (C)", storage, &native, &job);
     }
 }

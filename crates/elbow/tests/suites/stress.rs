@@ -2,8 +2,8 @@
 
 use elbow_testkit::cases::is_soak;
 
-use crate::bed::{Bed, Storage, Way, program};
 use crate::table::{Results, assert_only_known};
+use crate::testbed::{Storage, Testbed, Way, program};
 
 /// How long each runs, and after how long it is taken for hung.
 const SECONDS: &str = "2";
@@ -27,8 +27,8 @@ fn stressors(suite: &str) -> Vec<String> {
 }
 
 /// Its exit code in words, and what it says that failed.
-fn run(bed: &Bed, way: Way, suite: &str, name: &str) -> String {
-    let work = bed.fresh(way);
+fn run(testbed: &Testbed, way: Way, suite: &str, name: &str) -> String {
+    let work = testbed.fresh(way);
     let one = format!("--{name}");
     let words = [
         "timeout",
@@ -44,7 +44,7 @@ fn run(bed: &Bed, way: Way, suite: &str, name: &str) -> String {
         "--temp-path",
         ".",
     ];
-    let run = bed.run(&work, way, &words);
+    let run = testbed.run(&work, way, &words);
     let end = match run.code {
         0 => "ok",
         // Not implemented here, or no resources for it: both are no failure of the storage.
@@ -70,11 +70,11 @@ fn stressors_of_file_systems_end_as_without_a_job() {
     let Some(suite) = program("stress-ng") else { return };
     let suite = suite.to_str().expect("UTF-8");
     for storage in [Storage::Ext4, Storage::Slowfs] {
-        let Some(bed) = Bed::new(storage) else { return };
+        let Some(testbed) = Testbed::new(storage) else { return };
         let (mut native, mut job) = (Results::new(), Results::new());
         for name in stressors(suite) {
-            native.insert(name.clone(), run(&bed, Way::Native, suite, &name));
-            job.insert(name.clone(), run(&bed, Way::Job, suite, &name));
+            native.insert(name.clone(), run(&testbed, Way::Native, suite, &name));
+            job.insert(name.clone(), run(&testbed, Way::Job, suite, &name));
         }
         assert_only_known("stress-ng", storage, &native, &job);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::bed::Storage;
+use crate::testbed::Storage;
 
 const PAGE: &str = include_str!("../../../../docs/src/reference/outside-suites.md");
 

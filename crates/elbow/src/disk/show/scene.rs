@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use elbow_disk::timeline::{Doing, Listed, Plan, Step, Visit};
+use elbow_disk::timeline::{DriveActivity, Listed, Plan, Step, Visit};
 use elbow_disk::{Drive, Lbn, Ps, Served};
 use serde_json::{Value, json};
 
@@ -22,15 +22,15 @@ pub(super) struct Piece {
 }
 
 /// What a step is called.
-pub(super) fn name(doing: Doing) -> &'static str {
+pub(super) fn name(doing: DriveActivity) -> &'static str {
     match doing {
-        Doing::Idle => "idle",
-        Doing::Overhead => "overhead",
-        Doing::Seek => "seek",
-        Doing::Rotation => "rotation",
-        Doing::Transfer => "transfer",
-        Doing::NextTrack => "next track",
-        Doing::NextSector => "next sector",
+        DriveActivity::Idle => "idle",
+        DriveActivity::Overhead => "overhead",
+        DriveActivity::Seek => "seek",
+        DriveActivity::Rotation => "rotation",
+        DriveActivity::Transfer => "transfer",
+        DriveActivity::NextTrack => "next track",
+        DriveActivity::NextSector => "next sector",
     }
 }
 
@@ -95,7 +95,7 @@ impl Scene<'_> {
         let of = self.visits.iter().filter(|visit| visit.number == request);
         let passes = of.flat_map(|visit| &visit.steps);
         passes
-            .filter(|step| step.doing == Doing::Transfer)
+            .filter(|step| step.doing == DriveActivity::Transfer)
             .map(|step| self.piece(step))
             .collect()
     }

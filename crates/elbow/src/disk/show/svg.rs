@@ -12,7 +12,7 @@
 use std::fmt::Write as _;
 
 use elbow_disk::Ps;
-use elbow_disk::timeline::{Doing, Visit};
+use elbow_disk::timeline::{DriveActivity, Visit};
 
 use super::super::colours::COLOURS;
 use super::scene::{Piece, Scene, name, of, op};
@@ -216,8 +216,8 @@ fn arm(scene: &Scene<'_>, clock: &Clock, moving: &mut Moving, to: &mut String) {
     );
 }
 
-fn is_move(doing: Doing) -> bool {
-    matches!(doing, Doing::Seek | Doing::NextTrack)
+fn is_move(doing: DriveActivity) -> bool {
+    matches!(doing, DriveActivity::Seek | DriveActivity::NextTrack)
 }
 
 /// Columns of the table, from its left side: their right ends.
@@ -377,13 +377,13 @@ fn step_of(least: f64) -> f64 {
 
 fn legend(y: f64, to: &mut String) {
     let kinds = [
-        Doing::Overhead,
-        Doing::Seek,
-        Doing::Rotation,
-        Doing::Transfer,
-        Doing::NextTrack,
-        Doing::NextSector,
-        Doing::Idle,
+        DriveActivity::Overhead,
+        DriveActivity::Seek,
+        DriveActivity::Rotation,
+        DriveActivity::Transfer,
+        DriveActivity::NextTrack,
+        DriveActivity::NextSector,
+        DriveActivity::Idle,
     ];
     for (place, doing) in (0..).zip(kinds) {
         let x = MARGIN + 120.0 * f64::from(place);
@@ -405,15 +405,15 @@ fn colour(number: usize) -> String {
 }
 
 /// The colour of what is done.
-fn shade(doing: Doing) -> String {
+fn shade(doing: DriveActivity) -> String {
     match doing {
-        Doing::Idle => "#ddd".to_owned(),
-        Doing::Overhead => "#888".to_owned(),
-        Doing::Seek => hexadecimal(COLOURS[0]),
-        Doing::Rotation => hexadecimal(COLOURS[1]),
-        Doing::Transfer => hexadecimal(COLOURS[2]),
-        Doing::NextTrack => hexadecimal(COLOURS[5]),
-        Doing::NextSector => hexadecimal(COLOURS[4]),
+        DriveActivity::Idle => "#ddd".to_owned(),
+        DriveActivity::Overhead => "#888".to_owned(),
+        DriveActivity::Seek => hexadecimal(COLOURS[0]),
+        DriveActivity::Rotation => hexadecimal(COLOURS[1]),
+        DriveActivity::Transfer => hexadecimal(COLOURS[2]),
+        DriveActivity::NextTrack => hexadecimal(COLOURS[5]),
+        DriveActivity::NextSector => hexadecimal(COLOURS[4]),
     }
 }
 

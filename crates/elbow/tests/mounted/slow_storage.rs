@@ -16,7 +16,7 @@ use elbow_testkit::tree::Tree;
 use tempfile::TempDir;
 
 use crate::commands::{Place, Run};
-use crate::ground::{make_old_tree, snapshot_of, staging_below, without_staging};
+use crate::test_dir::{make_old_tree, snapshot_of, staging_below, without_staging};
 
 /// The operations that change something.
 const MODIFYING: [Op; 13] = [
@@ -36,13 +36,13 @@ const MODIFYING: [Op; 13] = [
 ];
 
 /// See the module's header.
-pub(crate) struct SlowGround {
+pub(crate) struct SlowStorage {
     // Unmounted before the directory goes.
     mounted: Mounted,
     dir: TempDir,
 }
 
-impl SlowGround {
+impl SlowStorage {
     /// A ground whose old tree a shell script makes on the server's side.
     pub(crate) fn new(seed: &str, options: &SlowOptions) -> Self {
         let dir = tempfile::Builder::new()
@@ -141,7 +141,7 @@ impl SlowGround {
     /// Begins a job with `elbow mount`.
     pub(crate) fn elbow_mount(&self) -> JobMount<'_> {
         let mount = JobMount {
-            ground: self,
+            test_dir: self,
             mountpoint: self.path("job"),
         };
         let source = self.path("work");
@@ -154,7 +154,7 @@ impl SlowGround {
 
 /// A job that `elbow mount` began; rolled back when dropped before its end.
 pub(crate) struct JobMount<'a> {
-    ground: &'a SlowGround,
+    test_dir: &'a SlowStorage,
     mountpoint: PathBuf,
 }
 
@@ -168,7 +168,7 @@ impl JobMount<'_> {
     pub(crate) fn shell(&self, script: &str) -> Run {
         Place {
             work: &self.mountpoint,
-            out: &self.ground.path("out"),
+            out: &self.test_dir.path("out"),
         }
         .shell(script)
     }
@@ -179,7 +179,7 @@ impl JobMount<'_> {
     }
 
     fn elbow_with(&self, words: &[&str]) -> Run {
-        let out = self.ground.path("out");
+        let out = self.test_dir.path("out");
         let words = [&[env!("CARGO_BIN_EXE_elbow")], words].concat();
         Place { work: &out, out: &out }.start(&words).finish()
     }

@@ -6,13 +6,13 @@ use super::report::{Figures, Report};
 use crate::controller::Served;
 use crate::drive::Ps;
 use crate::percentiles::Times;
-use crate::trace::{Lost, Record, RecordKind};
+use crate::trace::{Omissions, Record, RecordKind};
 
 /// Reads by what the trace calls them, and whether they were in the simulated cache.
 const MARKS: usize = 3;
 
 #[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct ReplayCounters {
     /// By mark (none, read of the medium, hit) and simulated hit: what counts as a hit is known at the end.
     reads: [[Sample; 2]; MARKS],
     writes: Sample,
@@ -20,7 +20,7 @@ pub(super) struct Tally {
     parts: [Ps; 4],
 }
 
-impl Tally {
+impl ReplayCounters {
     pub(super) fn add(&mut self, record: &Record, response: Ps, served: &Served) {
         let sample = match (record.request.write, record.kind) {
             (true, _) => &mut self.writes,
@@ -36,7 +36,7 @@ impl Tally {
         }
     }
 
-    pub(super) fn report(self, end: Ps, lost: Lost) -> Report {
+    pub(super) fn report(self, end: Ps, lost: Omissions) -> Report {
         let tells_hits = self.tells_hits();
         let is_marked = self.reads[1..]
             .iter()

@@ -28,7 +28,7 @@ const STAGING_PREFIX: &str = ".elbow-";
 const OLD_TIME: &str = "2020-01-02 03:04:05.678901234";
 
 /// See the module's header.
-pub(crate) struct Ground {
+pub(crate) struct TestDir {
     dir: TempDir,
     began: SystemTime,
     ignored: Vec<String>,
@@ -38,7 +38,7 @@ pub(crate) struct Ground {
     after: String,
 }
 
-impl Ground {
+impl TestDir {
     /// A ground whose old tree a shell script makes.
     pub(crate) fn new(seed: &str) -> Self {
         Self::at(&std::env::temp_dir(), seed)
@@ -50,7 +50,7 @@ impl Ground {
             .prefix("elbow-test-")
             .tempdir_in(place)
             .expect("temporary directory");
-        let ground = Self {
+        let test_dir = Self {
             dir,
             began: SystemTime::now(),
             ignored: Vec::new(),
@@ -60,11 +60,11 @@ impl Ground {
             after: String::new(),
         };
         for name in ["seed", "out"] {
-            fs::create_dir(ground.root().join(name)).expect("directory");
+            fs::create_dir(test_dir.root().join(name)).expect("directory");
         }
-        make_old_tree(&ground.root().join("seed"), &ground.outside(""), seed);
-        ground.restore();
-        ground
+        make_old_tree(&test_dir.root().join("seed"), &test_dir.outside(""), seed);
+        test_dir.restore();
+        test_dir
     }
 
     /// Leaves the content and times of paths that contain one of these out of comparisons.

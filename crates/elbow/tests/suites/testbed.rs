@@ -41,7 +41,7 @@ pub(crate) enum Way {
 }
 
 /// See the module's header.
-pub(crate) struct Bed {
+pub(crate) struct Testbed {
     // Unmounted before the directory goes.
     slow: Option<Mounted>,
     disk: Option<LoopDisk>,
@@ -50,7 +50,7 @@ pub(crate) struct Bed {
     directories: AtomicU32,
 }
 
-impl Bed {
+impl Testbed {
     /// `None`, said aloud, where it cannot be had.
     pub(crate) fn new(storage: Storage) -> Option<Self> {
         let dir = tempfile::Builder::new()
@@ -62,28 +62,28 @@ impl Bed {
             fs::create_dir(dir.path().join(name)).expect("directory");
             open_to_all(&dir.path().join(name));
         }
-        let mut bed = Self {
+        let mut testbed = Self {
             slow: None,
             disk: None,
             dir,
             directories: AtomicU32::new(0),
         };
         match storage {
-            Storage::Ext4 => bed.disk = Some(LoopDisk::new(DISK_BYTES)?),
+            Storage::Ext4 => testbed.disk = Some(LoopDisk::new(DISK_BYTES)?),
             Storage::Slowfs => {
                 let options = SlowOptions {
                     allow_other: true,
                     ..SlowOptions::default()
                 };
-                let (below, work) = (bed.path("below"), bed.path("work"));
-                bed.slow = Some(SlowFs::mount(&below, &work, &options).expect("mounting slowfs"));
+                let (below, work) = (testbed.path("below"), testbed.path("work"));
+                testbed.slow = Some(SlowFs::mount(&below, &work, &options).expect("mounting slowfs"));
             }
         }
-        if let Some(disk) = &bed.disk {
+        if let Some(disk) = &testbed.disk {
             open_to_all(disk.path().parent().expect("its directory"));
             open_to_all(&disk.path());
         }
-        Some(bed)
+        Some(testbed)
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -15,7 +15,7 @@ enum Out {
 }
 
 /// A file system, its disk, and a look at everything that goes between them.
-pub(crate) struct Watched {
+pub(crate) struct ObservedRun {
     pub(crate) fs: Ext2,
     disk: ConstantDisk,
     now: Ps,
@@ -23,7 +23,7 @@ pub(crate) struct Watched {
     pub(crate) pointers_seen: u64,
 }
 
-impl Watched {
+impl ObservedRun {
     pub(crate) fn new(options: Options, seed: u64) -> Self {
         Self {
             fs: Ext2::new(options).unwrap(),
@@ -191,19 +191,19 @@ fn is_set(bitmap: &[u8], block: u32) -> bool {
 
 /// What is at a path: a directory, or a file of a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum There {
+pub(crate) enum PathState {
     Directory,
     File(u64),
 }
 
 /// The tree as simply as it can be said.
 #[derive(Clone, Debug)]
-pub(crate) struct Tree(pub(crate) BTreeMap<String, There>);
+pub(crate) struct Tree(pub(crate) BTreeMap<String, PathState>);
 
 impl Tree {
     pub(crate) fn new() -> Self {
-        let lost = ("/lost+found".to_owned(), There::Directory);
-        Self([("/".to_owned(), There::Directory), lost].into())
+        let lost = ("/lost+found".to_owned(), PathState::Directory);
+        Self([("/".to_owned(), PathState::Directory), lost].into())
     }
 
     fn parent(path: &str) -> String {
@@ -214,7 +214,7 @@ impl Tree {
     }
 
     fn is_directory(&self, path: &str) -> bool {
-        self.0.get(path) == Some(&There::Directory)
+        self.0.get(path) == Some(&PathState::Directory)
     }
 
     fn below<'t>(&'t self, path: &str) -> impl Iterator<Item = String> + use<'t> {
@@ -228,14 +228,14 @@ impl Tree {
             Action::Mkdir(path) => {
                 let good = !self.0.contains_key(path) && self.is_directory(&Self::parent(path));
                 if good {
-                    self.0.insert(path.clone(), There::Directory);
+                    self.0.insert(path.clone(), PathState::Directory);
                 }
                 good
             }
             Action::Create(path) => {
                 let good = self.is_directory(&Self::parent(path)) && !self.is_directory(path);
                 if good {
-                    self.0.insert(path.clone(), There::File(0));
+                    self.0.insert(path.clone(), PathState::File(0));
                 }
                 good
             }
@@ -258,7 +258,7 @@ impl Tree {
 
     fn resize(&mut self, path: &str, size: impl Fn(u64) -> u64) -> bool {
         match self.0.get_mut(path) {
-            Some(There::File(old)) => {
+            Some(PathState::File(old)) => {
                 *old = size(*old);
                 true
             }
@@ -273,8 +273,10 @@ impl Tree {
         }
         let fits = match (moved, self.0.get(to)) {
             _ if from == to => return true,
-            (There::Directory, Some(There::Directory)) => self.below(to).next().is_none(),
-            (There::File(_), Some(There::Directory)) | (There::Directory, Some(There::File(_))) => false,
+            (PathState::Directory, Some(PathState::Directory)) => self.below(to).next().is_none(),
+            (PathState::File(_), Some(PathState::Directory)) | (PathState::Directory, Some(PathState::File(_))) => {
+                false
+            }
             _ => true,
         };
         if fits {
@@ -304,7 +306,7 @@ impl Tree {
             let files: Vec<&String> = self
                 .0
                 .iter()
-                .filter(|(_, there)| **there != There::Directory)
+                .filter(|(_, there)| **there != PathState::Directory)
                 .map(|(path, _)| path)
                 .collect();
             match files.is_empty() {

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// What is locked.
 pub(crate) const FILES: [&str; 3] = ["a", "b", "c"];
 
-pub(crate) struct Bed {
+pub(crate) struct Testbed {
     directory: TempDir,
     tcp: String,
     service: Option<Service>,
@@ -37,21 +37,21 @@ struct Service {
     _said: BufReader<ChildStdout>,
 }
 
-impl Bed {
+impl Testbed {
     pub(crate) fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         for file in FILES {
             std::fs::write(directory.path().join(file), [0; 2_000]).unwrap();
         }
         std::fs::write(directory.path().join("key"), KEY).unwrap();
-        let mut bed = Self {
+        let mut testbed = Self {
             directory,
             tcp: format!("tcp:127.0.0.1:{}", free_port()),
             service: None,
             moves: 0,
         };
-        bed.begin(&["--first"]);
-        bed
+        testbed.begin(&["--first"]);
+        testbed
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -108,12 +108,12 @@ pub(crate) fn assert_in_order(bytes: usize, records: &[u8]) {
 }
 
 /// Where a test works: a directory of its own, or one on a disk that somebody else unmounts.
-pub(crate) struct Bed {
+pub(crate) struct Testbed {
     pub(crate) dir: PathBuf,
     _own: Option<TempDir>,
 }
 
-impl Bed {
+impl Testbed {
     pub(crate) fn new() -> Self {
         let own = tempfile::Builder::new()
             .prefix("elbow-records-")
@@ -132,9 +132,9 @@ impl Bed {
 
     /// One with a file `data`.
     pub(crate) fn with(records: &[u8]) -> Self {
-        let bed = Self::new();
-        bed.write("data", records);
-        bed
+        let testbed = Self::new();
+        testbed.write("data", records);
+        testbed
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
