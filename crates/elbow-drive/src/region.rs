@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use elbow_disk::region::{Region, RegionError};
+use elbow_disk::region::{Copies, RegionError};
 use elbow_disk::{Ps, SECTOR_BYTES, Times};
 use elbow_file::range_device::{RangeDevice, RangeError};
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,8 @@ pub struct Spread {
 /// What a region has done since it was attached; lengths in sectors of 512 bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionStatus {
+    /// Copies that have not failed; what follows of records is of the first.
+    pub whole_copies: u64,
     /// Reads that were answered.
     pub reads: u64,
     /// Writes that were answered.
@@ -103,14 +105,15 @@ pub struct ServedRegion {
 }
 
 impl ServedRegion {
-    /// Begins to serve it.
+    /// Begins to serve it, in one copy or several.
     ///
     /// # Errors
     /// The thread cannot be started.
     ///
     /// # Panics
     /// Where a sector of it has other than 512 bytes.
-    pub fn start<D: RangeDevice + Send + 'static>(region: Region<D>) -> io::Result<Self> {
+    pub fn start<D: RangeDevice + Send + 'static>(region: impl Into<Copies<D>>) -> io::Result<Self> {
+        let region: Copies<D> = region.into();
         assert_eq!(
             u64::from(region.sector_bytes()),
             SECTOR_BYTES,
@@ -130,7 +133,7 @@ impl ServedRegion {
     /// A way to it, as long as it is served.
     #[must_use]
     pub fn link(&self) -> Link {
-        Link::to(Door {
+        Link::to(RegionClient {
             inbox: self.inbox.clone(),
             sectors: self.sectors,
         })
@@ -179,12 +182,12 @@ impl Drop for ServedRegion {
     }
 }
 
-struct Door {
+struct RegionClient {
     inbox: Sender<Message>,
     sectors: u64,
 }
 
-impl BlockDevice for Door {
+impl BlockDevice for RegionClient {
     fn submit(&self, ask: Ask, reply: Reply) {
         let since = Instant::now();
         if let Err(mpsc::SendError(Message::Ask { reply, .. })) = self.inbox.send(Message::Ask { ask, since, reply }) {
@@ -220,7 +223,7 @@ struct Waiting {
 
 /// The thread's own.
 struct Worker<D> {
-    region: Region<D>,
+    region: Copies<D>,
     inbox: Receiver<Message>,
     /// At most [`FLUSHES_TOGETHER_MAX`].
     waiting: Vec<Waiting>,
@@ -228,7 +231,7 @@ struct Worker<D> {
 }
 
 impl<D: RangeDevice> Worker<D> {
-    fn new(region: Region<D>, inbox: Receiver<Message>) -> Self {
+    fn new(region: Copies<D>, inbox: Receiver<Message>) -> Self {
         Self {
             region,
             inbox,
@@ -328,8 +331,9 @@ impl<D: RangeDevice> Worker<D> {
     }
 
     fn status(&self) -> RegionStatus {
-        let done = self.region.statistics();
+        let done = self.region.statistics().next().unwrap_or_default();
         RegionStatus {
+            whole_copies: self.region.whole() as u64,
             reads: self.tally.reads,
             writes: self.tally.writes,
             trims: self.tally.trims,
@@ -377,6 +381,7 @@ fn fault(error: &RegionError) -> DriveFault {
 
 #[cfg(test)]
 mod tests {
+    use elbow_disk::region::Region;
     use elbow_file::Errno;
     use elbow_file::range_device::{CountingDevice, MemoryDevice, Request, TearingDevice};
 
@@ -417,18 +422,20 @@ mod tests {
     #[test]
     fn flushes_that_wait_together_are_one_of_the_device() {
         let (inbox, messages) = mpsc::channel();
-        let mut worker = Worker::new(
-            Region::open(CountingDevice::new(formatted())).expect("a region"),
-            messages,
-        );
-        let before = worker.region.device().counts().flushes;
+        let region = Region::open(CountingDevice::new(formatted())).expect("a region");
+        let mut worker = Worker::new(region.into(), messages);
+        let flushes = |worker: &mut Worker<CountingDevice<MemoryDevice>>| {
+            let mut devices = worker.region.devices();
+            devices.next().expect("one").counts().flushes
+        };
+        let before = flushes(&mut worker);
         let (tell, told) = mpsc::channel();
-        let door = Door { inbox, sectors: 100 };
+        let client = RegionClient { inbox, sectors: 100 };
         for at in 0..8 {
             let tell = tell.clone();
-            door.submit(write(at, 1, true), Box::new(move |answer| drop(tell.send(answer))));
+            client.submit(write(at, 1, true), Box::new(move |answer| drop(tell.send(answer))));
         }
-        drop(door);
+        drop(client);
         for _ in 0..8 {
             let Some(Message::Ask { ask, since, reply }) = worker.next() else {
                 panic!("eight were asked")
@@ -438,7 +445,7 @@ mod tests {
         }
         assert!(worker.next().is_none());
         assert_eq!(told.try_iter().filter(Result::is_ok).count(), 8);
-        assert_eq!(worker.region.device().counts().flushes, before + 1);
+        assert_eq!(flushes(&mut worker), before + 1);
     }
 
     #[test]

@@ -244,6 +244,11 @@ pub trait RangeDevice {
         let _ = time;
     }
 
+    /// Sectors at which no range write crosses from the one before: where one part of the device ends and the next begins. In their order.
+    fn borders(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
     /// Has a waker called each time that there may be something for [`poll`](Self::poll), instead of the one before.
     /// `false` where the device cannot do that, because everything happens in its methods.
     fn wake(&mut self, waker: &Waker) -> bool {
@@ -269,6 +274,10 @@ macro_rules! leave_to_device {
 
         fn pass_until(&mut self, time: Duration) {
             self.$($device)+.pass_until(time);
+        }
+
+        fn borders(&self) -> Vec<u64> {
+            self.$($device)+.borders()
         }
 
         fn wake(&mut self, waker: &Waker) -> bool {
@@ -316,6 +325,10 @@ macro_rules! is_device {
 
             fn pass_until(&mut self, time: Duration) {
                 (**self).pass_until(time);
+            }
+
+            fn borders(&self) -> Vec<u64> {
+                (**self).borders()
             }
 
             fn wake(&mut self, waker: &Waker) -> bool {

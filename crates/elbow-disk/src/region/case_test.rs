@@ -1,6 +1,8 @@
 //! Layouts and contents that random runs do not come to: each was a mistake once, or is made by somebody who means harm.
 
-use elbow_file::range_device::{CutImage, MemoryDevice, RangeDevice, Request, VolatileDevice};
+use elbow_file::range_device::{CutImage, Members, MemoryDevice, RangeDevice, Request, VolatileDevice};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 
 use super::format::{self, Age, Header};
 use super::planted::{Bug, PLANTED};
@@ -34,6 +36,7 @@ fn header_of(device: &MemoryDevice, incarnation: u64) -> Header {
         incarnation,
         logical_sectors: 20,
         sectors,
+        mark: None,
     }
 }
 
@@ -272,4 +275,32 @@ fn small_sectors_are_refused() {
         Header::from_sector(b"ELBREGN\0\x01\0\0\0\x10\0\0\0"),
         Ok(None)
     ));
+}
+
+/// Free sectors on both sides of a border counted as one range: a write was refused a place, and the region had failed.
+#[test]
+fn a_region_on_several_devices_is_full_before_it_fails() {
+    let mut full = 0;
+    for seed in 0..30 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let sectors = [0; 3].map(|_| rng.random_range(9..14));
+        let members = sectors.map(|sectors| MemoryDevice::capricious(SECTOR_BYTES, sectors, seed));
+        let mut device = Members::new(members.into());
+        assert_eq!(device.borders(), [sectors[0], sectors[0] + sectors[1]]);
+        let mut region = Region::format(&mut device, 20, ID).expect("there is room");
+        for step in 0..120_u8 {
+            let start = rng.random_range(0..17);
+            let data = vec![step + 1; rng.random_range(1..4) * 512];
+            match region.write(start, &data).and_then(|()| region.settle()) {
+                Ok(()) => {}
+                Err(RegionError::Full { .. }) => full += 1,
+                other => panic!("seed {seed}, step {step}: {other:?}"),
+            }
+        }
+        let before = region.read(0, 20).expect("whole");
+        region.flush().expect("nothing fails");
+        drop(region);
+        assert_eq!(Region::open(&mut device).expect("a region").read(0, 20), Ok(before));
+    }
+    assert!(full > 0);
 }

@@ -17,34 +17,34 @@ use rand::{Rng, SeedableRng};
 use super::planted::{Bug, PLANTED};
 use super::{Log, Lsn, Region, RegionError};
 
-type Device = VolatileDevice<MemoryDevice>;
-type Finding = Result<(), String>;
+pub(super) type Device = VolatileDevice<MemoryDevice>;
+pub(super) type Finding = Result<(), String>;
 
-const SECTOR_BYTES: u32 = 128;
-const LOGICAL: u64 = 16;
+pub(super) const SECTOR_BYTES: u32 = 128;
+pub(super) const LOGICAL: u64 = 16;
 /// Little enough that places are used again, and records are moved.
 const SECTORS: Range<u64> = 36..56;
 const STEPS: usize = 14;
-const RUNS: u64 = 3;
+pub(super) const RUNS: u64 = 3;
 /// Random cases without `SEED` or `ROUNDS`.
-const CASES: u64 = 3;
+pub(super) const CASES: u64 = 3;
 /// A planted mistake is found in one of so many.
 const CASES_PER_BUG: u64 = 40;
-const ID: u64 = 0xe1b0;
+pub(super) const ID: u64 = 0xe1b0;
 
 /// What may be in each logical sector, and since when it has to.
 #[derive(Clone, Default)]
-struct Model {
+pub(super) struct Model {
     /// Number of writes and trims so far.
-    operations: u32,
+    pub(super) operations: u32,
     /// Of each sector the operations that wrote it.
     written: BTreeMap<u64, Vec<u32>>,
     /// What an operation wrote into a sector.
     bytes: BTreeMap<(u32, u64), Vec<u8>>,
     /// Of each write that is whole or not at all.
-    ranges: BTreeMap<u32, Range<u64>>,
+    pub(super) ranges: BTreeMap<u32, Range<u64>>,
     /// A moment, and the number of operations that were durable then.
-    durable: Vec<(usize, u32)>,
+    pub(super) durable: Vec<(usize, u32)>,
 }
 
 /// What has been seen, so that a test knows that it has tested something.
@@ -58,7 +58,7 @@ struct Seen {
 }
 
 impl Model {
-    fn write(&mut self, range: Range<u64>, data: &[u8]) {
+    pub(super) fn write(&mut self, range: Range<u64>, data: &[u8]) {
         self.operations += 1;
         for (sector, bytes) in range.clone().zip(data.chunks(SECTOR_BYTES as usize)) {
             self.written.entry(sector).or_default().push(self.operations);
@@ -84,7 +84,12 @@ impl Model {
     }
 
     /// Compares what was found after a cut at a moment.
-    fn check(&self, moment: usize, data: &[u8]) -> Finding {
+    pub(super) fn check(&self, moment: usize, data: &[u8]) -> Finding {
+        self.check_no_part(&self.check_durable(moment, data)?)
+    }
+
+    /// The writer of each sector, if that is not too old.
+    pub(super) fn check_durable(&self, moment: usize, data: &[u8]) -> Result<BTreeMap<u64, u32>, String> {
         let durable = self.durable_at(moment);
         let mut found = BTreeMap::new();
         for (sector, bytes) in (0..).zip(data.chunks(SECTOR_BYTES as usize)) {
@@ -100,7 +105,7 @@ impl Model {
             }
             found.insert(sector, writer);
         }
-        self.check_no_part(&found)
+        Ok(found)
     }
 
     /// No write is there in part, but where newer ones are.
@@ -115,7 +120,7 @@ impl Model {
     }
 
     /// After a crash: what was found is there, and nothing else.
-    fn of(data: &[u8]) -> Model {
+    pub(super) fn of(data: &[u8]) -> Model {
         let mut model = Model::default();
         model.write(0..LOGICAL, data);
         model.ranges.clear();
@@ -154,7 +159,7 @@ fn run(region: &mut Region<&mut Device>, model: &mut Model, rng: &mut StdRng) {
 }
 
 /// With a mistake planted the lists of free places may be wrong; without one a device never has to refuse a write.
-fn may_be_refused(error: &RegionError) -> bool {
+pub(super) fn may_be_refused(error: &RegionError) -> bool {
     match error {
         RegionError::Full { .. } => true,
         RegionError::Device(RangeError::NoPlace { .. }) | RegionError::Failed(_) => PLANTED.get().is_some(),
@@ -163,7 +168,7 @@ fn may_be_refused(error: &RegionError) -> bool {
 }
 
 /// Bytes that no other write has; sometimes with zeros at the end.
-fn data(rng: &mut StdRng, operation: u32, sectors: u64) -> Vec<u8> {
+pub(super) fn data(rng: &mut StdRng, operation: u32, sectors: u64) -> Vec<u8> {
     let words = sectors as usize * SECTOR_BYTES as usize / 4;
     let salt = rng.random::<u32>() << 12;
     let mut data: Vec<u8> = (0..words).flat_map(|_| (salt + operation).to_le_bytes()).collect();
@@ -275,7 +280,7 @@ fn handed_over(seed: u64) -> Finding {
 }
 
 /// Runs cases with a mistake planted until one finds it. The same case has to pass without: else it found something else.
-fn finds(bug: Bug, case: impl Fn(u64) -> Finding) -> bool {
+pub(super) fn finds(bug: Bug, case: impl Fn(u64) -> Finding) -> bool {
     PLANTED.set(Some(bug));
     let found = (0..CASES_PER_BUG).find_map(|seed| case(seed).err().map(|finding| (seed, finding)));
     PLANTED.set(None);

@@ -32,6 +32,30 @@ pub enum RegionError {
         /// The version in the header.
         found: u32,
     },
+    /// One of several copies, opened by itself.
+    #[error(
+        "this is one of {copies} copies of a region, which are opened together; name the others, or say that they are missing"
+    )]
+    Copy {
+        /// How many there are.
+        copies: u32,
+    },
+    /// Copies that are not of one set.
+    #[error(
+        "these are not the {count} copies of one region: one of them is of another region, or there are more or fewer; name those that were made together"
+    )]
+    OtherCopies {
+        /// How many were named.
+        count: usize,
+    },
+    /// Copies were opened without each other, and may have different writes.
+    #[error(
+        "copies of this region went on without each other: choose one of them, and name an empty device in the place of each other, which becomes a copy of it"
+    )]
+    Diverged,
+    /// A copy whose making has not come to its end.
+    #[error("this copy of the region is not complete: it was being made when it was last written; name a copy that is")]
+    Incomplete,
     /// A header that no region comes to have.
     #[error("the header says that the region was opened {found} times, which cannot be; the device has damaged it")]
     Incarnation {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   header   magic 8 | version 4 | sector bytes 4 | id 8 | incarnation 8 | logical sectors 8 | sectors 8 | CRC 4
+//!            | and of a copy among others its mark:  set 8 | tag 8 | previous 8 | base 8 | copies 4 | CRC of all 88 bytes before 4
 //!   record   magic 8 | id 8 | incarnation 8 | sequence 8 | first logical sector 8 | logical sectors 8
 //!            | payload bytes 4 | CRC of the payload 4 | zeros 4 | CRC of these 60 bytes 4 | payload | zeros to the end of the sector
 //! ```
@@ -25,6 +26,7 @@ pub(super) const HEAD_BYTES: usize = 64;
 const HEADER_MAGIC: &[u8; 8] = b"ELBREGN\0";
 const RECORD_MAGIC: &[u8; 8] = b"ELBRCRD\x01";
 const HEADER_BYTES: usize = 52;
+const MARKED_BYTES: usize = 92;
 const VERSION: u32 = 1;
 
 /// What one copy of the header says.
@@ -36,6 +38,47 @@ pub(super) struct Header {
     pub(super) logical_sectors: u64,
     /// All sectors of the region, its headers among them.
     pub(super) sectors: u64,
+    pub(super) mark: Option<Mark>,
+}
+
+/// What a copy says of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Random, of all copies from their making on.
+    pub(super) set: u64,
+    /// Random, of the copies that were made equal together; 0 of one that is being made.
+    pub(super) tag: u64,
+    /// The tag of before.
+    pub(super) previous: u64,
+    /// The tag of when all copies were there.
+    pub(super) base: u64,
+    pub(super) copies: u32,
+}
+
+impl Mark {
+    /// Behind the bytes of a header.
+    fn append_to(self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.set.to_le_bytes());
+        bytes.extend(self.tag.to_le_bytes());
+        bytes.extend(self.previous.to_le_bytes());
+        bytes.extend(self.base.to_le_bytes());
+        bytes.extend(self.copies.to_le_bytes());
+        bytes.extend(crc32fast::hash(bytes).to_le_bytes());
+    }
+
+    /// `None` where there is none.
+    fn of(sector: &[u8]) -> Option<Mark> {
+        let bytes = sector.get(..MARKED_BYTES)?;
+        let is_whole = u32_at(bytes, 88) == crc32fast::hash(&bytes[..88]);
+        let mark = Mark {
+            set: u64_at(bytes, 52),
+            tag: u64_at(bytes, 60),
+            previous: u64_at(bytes, 68),
+            base: u64_at(bytes, 76),
+            copies: u32_at(bytes, 84),
+        };
+        (is_whole && mark.copies > 1).then_some(mark)
+    }
 }
 
 /// Which of two records is newer: by incarnation, then by sequence number, which counts from 0 in each.
@@ -73,6 +116,9 @@ impl Header {
         let numbers = [self.id, self.incarnation, self.logical_sectors, self.sectors];
         numbers.iter().for_each(|number| bytes.extend(number.to_le_bytes()));
         bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+        if let Some(mark) = self.mark {
+            mark.append_to(&mut bytes);
+        }
         bytes.resize(self.sector_bytes as usize, 0);
         bytes
     }
@@ -82,6 +128,7 @@ impl Header {
     /// # Errors
     /// [`RegionError::Version`] for a whole header of a version that is not known here.
     pub(super) fn from_sector(bytes: &[u8]) -> Result<Option<Header>, RegionError> {
+        let mark = Mark::of(bytes);
         let bytes = bytes.get(..HEADER_BYTES).unwrap_or_default();
         let is_whole = bytes.starts_with(HEADER_MAGIC) && u32_at(bytes, 48) == crc32fast::hash(&bytes[..48]);
         if !is_whole {
@@ -94,6 +141,7 @@ impl Header {
                 incarnation: u64_at(bytes, 24),
                 logical_sectors: u64_at(bytes, 32),
                 sectors: u64_at(bytes, 40),
+                mark,
             })),
             found => Err(RegionError::Version { found }),
         }
@@ -178,7 +226,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 const _: () = assert!(
-    HEADER_BYTES <= HEAD_BYTES,
+    HEADER_BYTES <= HEAD_BYTES && MARKED_BYTES <= super::SECTOR_BYTES_MIN as usize,
     "a sector with room for a record has room for a header"
 );
 
@@ -219,19 +267,35 @@ mod tests {
 
     #[test]
     fn a_header_is_read_as_it_was_written_or_not_at_all() {
-        let header = Header {
+        let plain = Header {
             sector_bytes: 512,
             id: 1,
             incarnation: 2,
             logical_sectors: 3,
             sectors: 4,
+            mark: None,
         };
-        let bytes = header.to_sector();
-        assert!(matches!(Header::from_sector(&bytes), Ok(Some(read)) if read == header));
-        for bit in 0..HEADER_BYTES * 8 {
-            let mut changed = bytes.clone();
-            changed[bit / 8] ^= 1 << (bit % 8);
-            assert!(matches!(Header::from_sector(&changed), Ok(None)), "bit {bit}");
+        let (set, tag, previous, base, copies) = (5, 6, 7, 8, 2);
+        let marked = Header {
+            mark: Some(Mark {
+                set,
+                tag,
+                previous,
+                base,
+                copies,
+            }),
+            ..plain
+        };
+        for header in [plain, marked] {
+            let bytes = header.to_sector();
+            assert!(matches!(Header::from_sector(&bytes), Ok(Some(read)) if read == header));
+            for bit in 0..MARKED_BYTES * 8 {
+                let mut changed = bytes.clone();
+                changed[bit / 8] ^= 1 << (bit % 8);
+                let read = Header::from_sector(&changed).expect("no other version is whole");
+                let expected = (bit >= HEADER_BYTES * 8).then_some(plain);
+                assert_eq!(read, expected, "bit {bit}");
+            }
         }
     }
 }

@@ -56,16 +56,22 @@ pub(super) struct Image {
     records: BTreeMap<u64, Record>,
     superseded: RangeSet,
     free: RangeSet,
+    /// Sectors that are of no place.
+    unused: RangeSet,
 }
 
 impl Image {
-    /// Nothing is written; these places are free.
-    pub(super) fn new(places: Range<u64>) -> Image {
+    /// Nothing is written; these places are free, but for the first sector behind each border: what is free on both sides then is two ranges, and no
+    /// record crosses.
+    pub(super) fn new(places: Range<u64>, borders: &[u64]) -> Image {
+        let unused: RangeSet = borders.iter().map(|&border| border..border + 1).collect();
+        let places: RangeSet = std::iter::once(places).collect();
         Image {
             pieces: RangeMap::new(),
             records: BTreeMap::new(),
             superseded: RangeSet::new(),
-            free: std::iter::once(places).collect(),
+            free: places.difference(&unused),
+            unused,
         }
     }
 
@@ -100,7 +106,7 @@ impl Image {
     /// All that was added is durable.
     pub(super) fn durable(&mut self) {
         let superseded = std::mem::take(&mut self.superseded);
-        self.free.extend(superseded.iter());
+        self.free.extend(superseded.difference(&self.unused).iter());
     }
 
     pub(super) fn free(&self) -> &RangeSet {
@@ -147,6 +153,13 @@ impl Image {
         before..after
     }
 
+    /// Whether all of these sectors are zeros by a record.
+    pub(super) fn is_zeros_in(&self, logical: &Range<u64>) -> bool {
+        let zeros = self.pieces(logical).filter(|&(_, at)| self.is_zeros(at));
+        let sectors: u64 = zeros.map(|(range, _)| range.end - range.start).sum();
+        sectors == logical.end - logical.start
+    }
+
     fn is_zeros(&self, at: u64) -> bool {
         self.records[&at].payload_bytes == 0
     }
@@ -158,7 +171,8 @@ impl Image {
         let starts = ends.chain(self.free.iter().map(|range| range.start));
         let windows = starts
             .map(|start| start..start + sectors)
-            .filter(|window| window.end <= places.end && !self.superseded.overlaps(window.start, window.end));
+            .filter(|window| window.end <= places.end && !self.superseded.overlaps(window.start, window.end))
+            .filter(|window| !self.unused.overlaps(window.start, window.end));
         windows.min_by_key(|window| self.records_in(window).map(|at| self.records[&at].sectors).sum::<u64>())
     }
 

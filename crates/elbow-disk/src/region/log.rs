@@ -14,7 +14,7 @@ use elbow_file::range_device::RangeDevice;
 use super::error::Lsn;
 use super::format::RECORD_SECTORS_MAX;
 use super::planted::{Bug, has};
-use super::{Region, RegionError, Statistics};
+use super::{Copies, Region, RegionError, Statistics};
 
 /// Bytes in front of each entry, in its record.
 pub const ENTRY_HEAD_BYTES: usize = 16;
@@ -42,7 +42,7 @@ const LOG_SECTORS: u64 = 1 << 48;
 /// ```
 #[derive(Debug)]
 pub struct Log<D> {
-    region: Region<D>,
+    region: Copies<D>,
     start: u64,
     end: u64,
 }
@@ -61,7 +61,18 @@ impl<D: RangeDevice> Log<D> {
     /// # Errors
     /// Those of [`Region::format`].
     pub fn format(device: D, id: u64) -> Result<Self, RegionError> {
-        let region = Region::format(device, LOG_SECTORS, id)?;
+        Self::format_copies(vec![device], id)
+    }
+
+    /// Makes an empty log with a copy on each device, so that each has all that was synced; see [`Copies`].
+    ///
+    /// # Errors
+    /// Those of [`Copies::format`].
+    ///
+    /// # Panics
+    /// Without devices.
+    pub fn format_copies(devices: Vec<D>, id: u64) -> Result<Self, RegionError> {
+        let region = Copies::format(devices, LOG_SECTORS, id)?;
         Ok(Self {
             region,
             start: 0,
@@ -75,12 +86,20 @@ impl<D: RangeDevice> Log<D> {
     /// # Errors
     /// Those of [`Region::open`]; [`RegionError::NoLog`] for a region that is none.
     pub fn open(device: D) -> Result<Self, RegionError> {
-        let region = Region::open(device)?;
+        Self::open_copies(vec![Some(device)], 0)
+    }
+
+    /// Finds the entries on the devices of all copies; `None` stands for one that is not there. `tag` is a random number.
+    ///
+    /// # Errors
+    /// Those of [`Copies::open`]; [`RegionError::NoLog`] for a region that is none.
+    pub fn open_copies(devices: Vec<Option<D>>, tag: u64) -> Result<Self, RegionError> {
+        let region = Copies::open(devices, tag)?;
         let logical_sectors = region.logical_sectors();
         if logical_sectors != LOG_SECTORS {
             return Err(RegionError::NoLog { logical_sectors });
         }
-        let start = region.zeros_from_0();
+        let start = region.first().zeros_from_0();
         let mut log = Self {
             region,
             start,
@@ -169,23 +188,23 @@ impl<D: RangeDevice> Log<D> {
     /// What the region below has done.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        self.region.statistics()
+        self.region.first().statistics()
     }
 
-    /// The device below, for its clock or its counts. Nobody else may write to it.
+    /// The device below, the first of several, for its clock or its counts. Nobody else may write to it.
     pub fn device(&mut self) -> &mut D {
-        self.region.device()
+        self.region.devices().next().expect("at least one")
     }
 
     /// The start of the entry in which a sector of the log lies; all writes are complete.
     fn entry_start(&self, at: u64) -> u64 {
-        let entry = self.region.image.piece_at(at).filter(|_| at < self.end);
+        let entry = self.region.first().image.piece_at(at).filter(|_| at < self.end);
         entry.map_or(at, |(range, _)| range.start.max(self.start))
     }
 
     /// The entry at an LSN and where the next one is; `None` where there is none.
     fn entry(&mut self, at: u64) -> Result<Option<(Vec<u8>, u64)>, RegionError> {
-        let Some(end) = self.region.piece_from(at) else {
+        let Some(end) = self.region.first().piece_from(at) else {
             return Ok(None);
         };
         let data = self.region.read(at, end - at)?;
@@ -200,7 +219,7 @@ impl<D: RangeDevice> Log<D> {
 
     /// Makes durable that nothing is behind the end.
     fn cut_tail(&mut self) -> Result<(), RegionError> {
-        let last = self.region.end();
+        let last = self.region.first().end();
         if last > self.end && !has(Bug::TailKept) {
             self.region.trim(self.end..last)?;
             self.region.flush()?;

@@ -13,7 +13,7 @@
 //! - nothing older comes back: the place of a superseded record is used again only when what superseded it is durable;
 //! - after a write or flush that failed the region takes nothing more until the device and it are opened again.
 //!
-//! [`Log`] is a log of byte strings on top.
+//! [`Copies`] has such an image several times, on several devices. [`Log`] is a log of byte strings on top.
 //!
 //! Not here: which place is quickest (the device's business), and whoever writes into the device beside the region.
 //!
@@ -22,6 +22,9 @@
 
 #[cfg(test)]
 mod case_test;
+mod copies;
+#[cfg(test)]
+mod copies_test;
 #[cfg(test)]
 mod crash_test;
 mod error;
@@ -38,11 +41,12 @@ use std::ops::Range;
 use elbow_file::range_device::{Blocking, Done, RangeDevice, RangeError, Request, Shape, Ticket};
 use elbow_ranges::RangeSet;
 
+pub use copies::Copies;
 pub use error::{Lsn, RegionError};
 pub use format::RECORD_SECTORS_MAX;
 pub use log::{ENTRY_HEAD_BYTES, Entries, Log};
 
-use format::{Age, HEADER_SECTORS, Head, Header};
+use format::{Age, HEADER_SECTORS, Head, Header, Mark};
 use image::{Image, Record};
 use planted::{Bug, has};
 
@@ -85,6 +89,8 @@ pub struct Identity {
     pub sector_bytes: u32,
     /// How often it was opened.
     pub incarnation: u64,
+    /// As how many [`Copies`] it was made; 1 for one that is whole by itself.
+    pub copies: u32,
 }
 
 /// What is said of a region on a device, if one is there; nothing is written. The device may be larger than the one that it was made on.
@@ -109,6 +115,7 @@ pub fn probe<D: RangeDevice>(device: D) -> Result<Option<Identity>, RegionError>
         sectors: header.sectors,
         sector_bytes: header.sector_bytes,
         incarnation: header.incarnation,
+        copies: header.mark.map_or(1, |mark| mark.copies),
     }))
 }
 
@@ -139,6 +146,8 @@ pub struct Region<D> {
     /// Outstanding, the oldest first; at most [`OUTSTANDING_MAX`].
     outstanding: VecDeque<(Ticket, Record)>,
     is_flushed: bool,
+    /// A flush of the device that is not waited for yet.
+    flushing: Option<Ticket>,
     failed: Option<RangeError>,
     statistics: Statistics,
 }
@@ -152,6 +161,11 @@ impl<D: RangeDevice> Region<D> {
     /// # Errors
     /// [`RegionError::TooSmall`] for a device on which no record fits; those of the device.
     pub fn format(device: D, logical_sectors: u64, id: u64) -> Result<Self, RegionError> {
+        Self::format_copy(device, logical_sectors, id, None)
+    }
+
+    /// The same of one that is a copy among others, if it has a mark.
+    fn format_copy(device: D, logical_sectors: u64, id: u64, mark: Option<Mark>) -> Result<Self, RegionError> {
         let mut device = taken_over(device)?;
         let Shape { sector_bytes, sectors } = device.shape();
         // One that cannot be read, or not be understood, is no reason not to make a new one.
@@ -162,10 +176,16 @@ impl<D: RangeDevice> Region<D> {
             incarnation: 0,
             logical_sectors,
             sectors,
+            mark,
         };
         (0..HEADER_SECTORS).try_for_each(|copy| device.write(copy, &header.to_sector()))?;
         device.flush()?;
-        Ok(Self::with(device, header, Image::new(HEADER_SECTORS..sectors)))
+        let borders = device.borders();
+        Ok(Self::with(
+            device,
+            header,
+            Image::new(HEADER_SECTORS..sectors, &borders),
+        ))
     }
 
     /// Finds the newest image on a device, by reading all of it. What it found is durable then. What was outstanding on the device is waited for.
@@ -174,29 +194,50 @@ impl<D: RangeDevice> Region<D> {
     ///
     /// # Errors
     /// [`RegionError::NoRegion`], [`RegionError::Version`], [`RegionError::Incarnation`], [`RegionError::Shape`] and [`RegionError::TooSmall`] for
-    /// what is no region of this device; those of the device: a sector that cannot be read is an error, since what it held may be the newest.
+    /// what is no region of this device; [`RegionError::Copy`] for one of several copies; those of the device: a sector that cannot be read is an error, since what it held may be the newest.
     pub fn open(device: D) -> Result<Self, RegionError> {
         let mut device = taken_over(device)?;
         let (header, copy) = scan::header(&mut device)?;
+        match header.mark {
+            Some(Mark { copies, .. }) => Err(RegionError::Copy { copies }),
+            None => Self::recover(device, &header, copy),
+        }
+    }
+
+    /// The same of one that is a copy among others.
+    fn open_copy(device: D) -> Result<Self, RegionError> {
+        let mut device = taken_over(device)?;
+        let (header, copy) = scan::header(&mut device)?;
+        Self::recover(device, &header, copy)
+    }
+
+    /// By the header, of which that copy was read.
+    fn recover(mut device: Blocking<D>, header: &Header, copy: u64) -> Result<Self, RegionError> {
         let scan::Found {
             image,
             incarnation,
             records,
             torn,
-        } = scan::records(&mut device, &header)?;
+        } = scan::records(&mut device, header)?;
         let incarnation = incarnation + 1;
-        let header = Header { incarnation, ..header };
-        // The copy that was read stays until the other is durable. Then both are new, so that either is enough.
-        for copy in [HEADER_SECTORS - 1 - copy, copy] {
-            device.write(copy, &header.to_sector())?;
-            // What a process that died had left in a cache must not be lost once it is read.
-            if !has(Bug::NoFlushAfterScan) {
-                device.flush()?;
-            }
-        }
+        let header = Header { incarnation, ..*header };
         let mut region = Self::with(device, header, image);
+        // The copy that was read stays until the other is durable. Then both are new, so that either is enough.
+        region.write_headers(HEADER_SECTORS - 1 - copy)?;
         (region.statistics.found, region.statistics.torn) = (records, torn);
         Ok(region)
+    }
+
+    /// Writes both copies of the header, this one first, each durably.
+    fn write_headers(&mut self, first: u64) -> Result<(), RegionError> {
+        for copy in [first, HEADER_SECTORS - 1 - first] {
+            self.device.write(copy, &self.header.to_sector())?;
+            // What a process that died had left in a cache must not be lost once it is read.
+            if !has(Bug::NoFlushAfterScan) {
+                self.device.flush()?;
+            }
+        }
+        Ok(())
     }
 
     fn with(device: Blocking<D>, header: Header, image: Image) -> Self {
@@ -207,6 +248,7 @@ impl<D: RangeDevice> Region<D> {
             image,
             outstanding: VecDeque::new(),
             is_flushed: true,
+            flushing: None,
             failed: None,
             statistics: Statistics::default(),
         }
@@ -222,6 +264,14 @@ impl<D: RangeDevice> Region<D> {
     /// [`RegionError::Length`], [`RegionError::Outside`]; [`RegionError::Full`], and then no logical sector was changed (of several writes the first
     /// may be done; records may lie elsewhere than before); [`RegionError::Failed`] after a failure; those of the device.
     pub fn write(&mut self, at: u64, data: &[u8]) -> Result<(), RegionError> {
+        self.check_write(at, data)?;
+        for (at, data) in records(at, data, self.header.sector_bytes) {
+            self.write_record(at, data)?;
+        }
+        Ok(())
+    }
+
+    fn check_write(&self, at: u64, data: &[u8]) -> Result<(), RegionError> {
         let sector_bytes = self.header.sector_bytes as usize;
         if data.is_empty() || !data.len().is_multiple_of(sector_bytes) {
             return Err(RegionError::Length {
@@ -229,12 +279,13 @@ impl<D: RangeDevice> Region<D> {
                 allowed: format!("whole sectors of {sector_bytes} bytes"),
             });
         }
-        self.check_place(at, (data.len() / sector_bytes) as u64)?;
-        let records = data.chunks(RECORD_SECTORS_MAX as usize * sector_bytes);
-        for (at, data) in (at..).step_by(RECORD_SECTORS_MAX as usize).zip(records) {
-            self.put(at..at + (data.len() / sector_bytes) as u64, data, TRIM_SECTORS)?;
-            self.statistics.writes += 1;
-        }
+        self.check_place(at, (data.len() / sector_bytes) as u64)
+    }
+
+    fn write_record(&mut self, at: u64, data: &[u8]) -> Result<(), RegionError> {
+        let sectors = data.len() as u64 / u64::from(self.header.sector_bytes);
+        self.put(at..at + sectors, data, TRIM_SECTORS)?;
+        self.statistics.writes += 1;
         Ok(())
     }
 
@@ -282,11 +333,33 @@ impl<D: RangeDevice> Region<D> {
     /// # Errors
     /// What a write since the last flush came to, or the flush itself; then any of those writes may be found after a crash or not.
     pub fn flush(&mut self) -> Result<(), RegionError> {
+        self.start_flush()?;
+        self.finish_flush()
+    }
+
+    /// Asks the device for a flush, which [`finish_flush`](Self::finish_flush) waits for.
+    fn start_flush(&mut self) -> Result<(), RegionError> {
         self.settle()?;
-        if !self.is_flushed {
-            self.statistics.flushes += 1;
+        self.check_not_failed()?;
+        if self.is_flushed {
+            return Ok(());
         }
-        self.make_durable()
+        self.statistics.flushes += 1;
+        if !has(Bug::EarlyFlush) {
+            let ticket = self.device.submit(Request::Flush).map_err(|error| self.fail(error))?;
+            self.flushing = Some(ticket);
+        }
+        Ok(())
+    }
+
+    fn finish_flush(&mut self) -> Result<(), RegionError> {
+        self.check_not_failed()?;
+        if let Some(ticket) = self.flushing.take() {
+            self.device.wait_for(ticket).map_err(|error| self.fail(error))?;
+        }
+        self.is_flushed = true;
+        self.image.durable();
+        Ok(())
     }
 
     /// Logical sectors of the region.
@@ -331,11 +404,24 @@ impl<D: RangeDevice> Region<D> {
         self.device.device()
     }
 
+    /// Sees to it that a record of such data has a place, and that so many sectors are left free.
+    fn prepare(&mut self, data: &[u8], kept: u64) -> Result<(), RegionError> {
+        self.check_not_failed()?;
+        self.make_room(self.record_sectors(data), kept)
+    }
+
+    /// The same for a trim, where one writes something.
+    fn prepare_trim(&mut self, range: &Range<u64>) -> Result<(), RegionError> {
+        self.settle()?;
+        match self.image.has_data(range) {
+            true => self.prepare(&[], 0),
+            false => Ok(()),
+        }
+    }
+
     /// Writes one record, at any free place, and leaves so many free sectors.
     fn put(&mut self, logical: Range<u64>, data: &[u8], kept: u64) -> Result<(), RegionError> {
-        self.check_not_failed()?;
-        let sectors = self.record_sectors(data);
-        self.make_room(sectors, kept)?;
+        self.prepare(data, kept)?;
         let free = self.image.free().clone();
         self.submit(&free, logical, data)
     }
@@ -438,6 +524,12 @@ impl<D: RangeDevice> Region<D> {
         self.failed.get_or_insert_with(|| error.clone());
         RegionError::Device(error)
     }
+}
+
+/// The records that a write of whole sectors becomes, with their first sectors.
+fn records(at: u64, data: &[u8], sector_bytes: u32) -> impl Iterator<Item = (u64, &[u8])> {
+    let records = data.chunks(RECORD_SECTORS_MAX as usize * sector_bytes as usize);
+    (at..).step_by(RECORD_SECTORS_MAX as usize).zip(records)
 }
 
 /// A device that is large enough and on which nothing is outstanding: a scan would miss that.

@@ -17,6 +17,12 @@ pub(super) enum Bug {
     EarlyReuse,
     /// The scan does not make durable what it found.
     NoFlushAfterScan,
+    /// A flush of several copies waits for one.
+    OneCopyFlushed,
+    /// A copy that was away is taken for the newest.
+    StaleCopy,
+    /// Copies that went on without each other are taken for equal.
+    TagIgnored,
     /// A log leaves behind its end what lay there after a crash.
     TailKept,
 }

@@ -80,15 +80,15 @@ pub(super) fn records<D: RangeDevice>(device: &mut Blocking<D>, header: &Header)
             None => at += 1,
         }
     }
-    Ok(found(records, &scan))
+    Ok(found(records, &scan, &device.borders()))
 }
 
-fn found(mut records: Vec<(Age, u64, Record)>, scan: &Scan<'_>) -> Found {
+fn found(mut records: Vec<(Age, u64, Record)>, scan: &Scan<'_>, borders: &[u64]) -> Found {
     if !has(Bug::NoSequence) {
         records.sort_unstable_by_key(|&(age, ..)| age.order());
     }
     let count = records.len() as u64;
-    let mut image = Image::new(HEADER_SECTORS..scan.header.sectors);
+    let mut image = Image::new(HEADER_SECTORS..scan.header.sectors, borders);
     records.into_iter().for_each(|(_, at, record)| image.add(at, record));
     image.durable();
     Found {

@@ -57,6 +57,11 @@ impl<D: RangeDevice> Blocking<D> {
         self.device.shape()
     }
 
+    /// Where no range write crosses; see [`RangeDevice::borders`].
+    pub fn borders(&self) -> Vec<u64> {
+        self.device.borders()
+    }
+
     /// Submits without waiting.
     ///
     /// # Errors

@@ -1,13 +1,16 @@
-//! Several devices as one: a range write goes to the emptiest member that has a place for it.
+//! Several devices as one: a range write goes to the member that will be done first, if it has a place for it.
 //!
 //! ```text
 //!   sectors   0 .......... 99 | 100 ............ 299 | 300 .. 349
 //!             member 0          member 1               member 2
 //! ```
 //!
-//! The emptiest member is the one with the fewest sectors outstanding, and among those the one with the most target
-//! sectors. Where it has no place (any more) the next is asked. Reads and writes of fixed places may cross members; a
-//! range write never does.
+//! Which that is says what each took before (`service`), for as much as is outstanding there, one write more and its flush. Among equals, and where members
+//! have no clock, it is the one with the fewest sectors outstanding, and then the one with the most target sectors. Where it has no place (any more)
+//! the next is asked. Reads and writes of fixed places may cross members; a range write never does.
+//!
+//! A flush is one of the members that were written to since their last, and a barrier of the others: who was passed over because it is slow is not
+//! waited for.
 //!
 //! No member runs ahead of another past a barrier: what is submitted after one waits here until all members have passed
 //! it.
@@ -16,6 +19,7 @@
 //! our making, and modelled members do what they are asked in no time.
 
 mod choice;
+mod service;
 mod waiting;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -26,6 +30,7 @@ use std::time::{Duration, Instant};
 use elbow_ranges::RangeSet;
 
 use self::choice::{Choice, Need};
+use self::service::{Service, Work};
 use super::owned::OwnedRequest;
 use super::places::check_deadline;
 use super::{Clock, Completion, Done, GivenPlaces, RangeDevice, RangeError, Request, Shape, Ticket};
@@ -75,6 +80,9 @@ struct Member<D> {
     /// What its clock said when ours was 0, if it is a real one.
     zero: Option<Duration>,
     outstanding: BTreeMap<Ticket, Part>,
+    service: Service,
+    /// It may have something that is not durable; also what was written before it was ours.
+    is_dirty: bool,
 }
 
 /// What one member does of a request.
@@ -83,6 +91,9 @@ struct Part {
     whole: Ticket,
     index: usize,
     sectors: u64,
+    work: Work,
+    /// By the member's clock.
+    submitted: Duration,
 }
 
 #[derive(Debug)]
@@ -135,6 +146,8 @@ impl<D: RangeDevice> Members<D> {
                 first: start,
                 end,
                 outstanding: BTreeMap::new(),
+                service: Service::default(),
+                is_dirty: true,
             }
         };
         let members: Vec<_> = devices.into_iter().map(place).collect();
@@ -218,7 +231,8 @@ impl<D: RangeDevice> Members<D> {
                 self.barrier = Some((ticket, known));
                 self.expect(ticket, self.members.len(), None);
                 for index in 0..self.members.len() {
-                    self.start_part(index, request.borrow(), None, ticket, index, 0);
+                    let request = self.members[index].separator(&request);
+                    self.start_part(index, request, None, ticket, index, 0);
                 }
                 self.settle(ticket);
             }
@@ -286,12 +300,12 @@ impl<D: RangeDevice> Members<D> {
             let within: RangeSet = std::iter::once(member.first..member.end).collect();
             targets.intersection(&within).total_bytes()
         };
-        let mut order: Vec<(u64, u64, usize)> = (self.members.iter().enumerate())
-            .map(|(index, member)| (member.load(), u64::MAX - room(member), index))
-            .filter(|&(_, missing, _)| missing < u64::MAX)
+        let mut order: Vec<(Duration, u64, u64, usize)> = (self.members.iter().enumerate())
+            .map(|(index, member)| (member.expected(), member.load(), u64::MAX - room(member), index))
+            .filter(|&(_, _, missing, _)| missing < u64::MAX)
             .collect();
         order.sort_unstable();
-        let choices = |&(_, _, index): &(u64, u64, usize)| need.choices(index, self.members[index].first);
+        let choices = |&(.., index): &(Duration, u64, u64, usize)| need.choices(index, self.members[index].first);
         let mut choices: Vec<Choice> = order.iter().flat_map(choices).collect();
         choices.reverse();
         choices
@@ -357,6 +371,8 @@ impl<D: RangeDevice> Members<D> {
     ) -> Result<(), RangeError> {
         let now = self.clock().time();
         let member = &mut self.members[index];
+        let (work, submitted) = (work_of(&request), member.device.clock().time());
+        member.is_dirty |= work == Work::Write;
         let ticket = match begin_by {
             None => member.device.submit(request)?,
             Some(begin_by) => {
@@ -372,6 +388,8 @@ impl<D: RangeDevice> Members<D> {
             whole,
             index: number,
             sectors,
+            work,
+            submitted,
         };
         member.outstanding.insert(ticket, part);
         Ok(())
@@ -388,6 +406,7 @@ impl<D: RangeDevice> Members<D> {
         sectors: u64,
     ) {
         if let Err(error) = self.try_part(index, request, begin_by, ticket, number, sectors) {
+            self.members[index].is_dirty = true; // It may have been a flush.
             let now = self.clock().time();
             let first = self.members[index].first;
             let whole = self.whole.get_mut(&ticket).expect("expected before its parts");
@@ -410,6 +429,13 @@ impl<D: RangeDevice> Members<D> {
         let member = &mut self.members[index];
         let part = member.outstanding.remove(&completion.ticket);
         let part = part.expect("a member completes what it was asked");
+        match &completion.result {
+            Ok(_) if completion.at > Duration::ZERO => {
+                member.service.completed(part.work, part.submitted, completion.at);
+            }
+            Err(_) => member.is_dirty |= part.work == Work::Flush,
+            Ok(_) => {} // It has no clock.
+        }
         let first = member.first;
         let whole = self.whole.get_mut(&part.whole).expect("of a whole");
         whole.at = whole.at.max(at);
@@ -491,7 +517,31 @@ impl<D: RangeDevice> Members<D> {
     }
 }
 
+/// What a request is measured as.
+fn work_of(request: &Request<'_>) -> Work {
+    match request {
+        Request::Read { .. } => Work::Read,
+        Request::Write { .. } | Request::WriteRange { .. } => Work::Write,
+        Request::Flush => Work::Flush,
+        Request::Barrier => Work::Other,
+    }
+}
+
 impl<D: RangeDevice> Member<D> {
+    /// A flush is none where there is nothing to make durable.
+    fn separator(&mut self, request: &OwnedRequest) -> Request<'static> {
+        match request {
+            OwnedRequest::Flush if std::mem::take(&mut self.is_dirty) => Request::Flush,
+            _ => Request::Barrier,
+        }
+    }
+
+    /// When one more write would be durable, from now on.
+    fn expected(&self) -> Duration {
+        let outstanding = self.outstanding.values().map(|part| (part.work, part.submitted));
+        self.service.expected(outstanding, self.device.clock().time())
+    }
+
     fn load(&self) -> u64 {
         self.outstanding.values().map(|part| part.sectors).sum()
     }
@@ -616,6 +666,14 @@ impl<D: RangeDevice> RangeDevice for Members<D> {
         for member in &mut self.members {
             member.device.pass_until(time);
         }
+    }
+
+    fn borders(&self) -> Vec<u64> {
+        let borders = |member: &Member<D>| {
+            let within = member.device.borders().into_iter().map(|border| member.first + border);
+            std::iter::once(member.first).chain(within).collect::<Vec<_>>()
+        };
+        self.members.iter().flat_map(borders).skip(1).collect()
     }
 
     fn wake(&mut self, waker: &Waker) -> bool {

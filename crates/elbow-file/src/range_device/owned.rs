@@ -24,29 +24,6 @@ pub(super) enum OwnedRequest {
     Flush,
 }
 
-impl OwnedRequest {
-    pub(super) fn borrow(&self) -> Request<'_> {
-        match self {
-            Self::Read { at, sectors } => Request::Read {
-                at: *at,
-                sectors: *sectors,
-            },
-            Self::Write { at, data } => Request::Write { at: *at, data },
-            Self::WriteRange {
-                targets,
-                alignment,
-                data,
-            } => Request::WriteRange {
-                targets,
-                alignment: *alignment,
-                data,
-            },
-            Self::Barrier => Request::Barrier,
-            Self::Flush => Request::Flush,
-        }
-    }
-}
-
 impl From<Request<'_>> for OwnedRequest {
     fn from(request: Request<'_>) -> Self {
         match request {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use elbow_file::double::{Gated, Interposed, Operation};
+use elbow_file::double::{Delaying, Gated, Interposed, Operation};
 use elbow_file::range_device::{
-    Blocking, Clock, Done, FaultyDevice, Members, MemoryDevice, RangeDevice, RangeError, Request, ThreadedDevice,
+    Blocking, Clock, CountingDevice, Done, FaultyDevice, Members, MemoryDevice, RangeDevice, RangeError, Request,
+    TearingDevice, ThreadedDevice,
 };
 use elbow_file::{Errno, RealStorage, Storage};
 use elbow_ranges::RangeSet;
@@ -239,4 +240,77 @@ fn a_barrier_holds_all_members() {
     storage.hook().open();
     let order: Vec<_> = std::iter::from_fn(|| device.wait()).map(|done| done.ticket).collect();
     assert_eq!(order, [before, barrier, after]);
+}
+
+/// A file whose calls take so long, with a count of what it was asked.
+fn delayed(delay: Duration) -> CountingDevice<ThreadedDevice> {
+    let file = RealStorage::temporary(std::env::temp_dir().as_path()).unwrap();
+    RealStorage.truncate(&file, 1 << 20).unwrap();
+    let storage = Interposed::new(Arc::new(RealStorage), Delaying::new(delay, 8));
+    CountingDevice::new(ThreadedDevice::new(Arc::new(storage), file, 512, 1 << 20, 4).unwrap())
+}
+
+/// Of a log's appends, each with its flush, a slow member gets those by which it is tried; flushes do not wait for it.
+#[test]
+fn a_slow_member_gets_few_writes_and_is_not_waited_for() {
+    let delays = [Duration::from_millis(20), Duration::from_millis(1)];
+    let (mut slow, mut quick) = (delayed(delays[0]), delayed(delays[1]));
+    let (mut times, mut tried) = (Vec::new(), 0);
+    {
+        let members: Vec<&mut dyn RangeDevice> = vec![&mut slow, &mut quick];
+        let mut device = Blocking::new(Members::new(members));
+        for at in 0..200 {
+            let begun = std::time::Instant::now();
+            let targets: RangeSet = [at * 8..at * 8 + 8, 2048 + at * 8..2048 + at * 8 + 8]
+                .into_iter()
+                .collect();
+            let place = device.write_range(&targets, 1, &[1; 4096]).unwrap();
+            device.flush().unwrap();
+            tried += usize::from(place < 2048);
+            times.push(begun.elapsed());
+        }
+    }
+    times.sort();
+    println!("{tried} of 200 on the slow one, median {:?}", times[100]);
+    assert!((1..40).contains(&tried), "{tried} of 200 on the slow one");
+    assert!(times[100] < Duration::from_millis(20), "{:?}", times[100]);
+    assert!(slow.counts().flushes <= tried as u64 + 1, "{:?}", slow.counts());
+}
+
+/// What a member had in memory before it was ours is flushed with the first flush.
+#[test]
+fn the_first_flush_is_one_of_all_members() {
+    let mut devices = [0, 1].map(|_| CountingDevice::new(MemoryDevice::new(512, 8)));
+    let mut device = Blocking::new(Members::new(devices.iter_mut().collect()));
+    device.flush().unwrap();
+    device.flush().unwrap();
+    device.write(9, &[1; 512]).unwrap();
+    device.flush().unwrap();
+    drop(device);
+    assert_eq!(devices.map(|device| device.counts().flushes), [1, 2]);
+}
+
+/// A flush that a member refuses, or that fails there, is asked for again.
+#[test]
+fn a_member_whose_flush_has_failed_is_flushed_again() {
+    let mut flushes = 0;
+    let refuses = FaultyDevice::new(MemoryDevice::new(512, 8), Errno::IO, move |_, request: &Request<'_>| {
+        flushes += u32::from(matches!(request, Request::Flush));
+        matches!(request, Request::Flush) && flushes == 1
+    });
+    let mut flushes = 0;
+    let fails = TearingDevice::new(MemoryDevice::new(512, 8), Errno::IO, move |_, request: &Request<'_>| {
+        flushes += u32::from(matches!(request, Request::Flush));
+        (matches!(request, Request::Flush) && flushes == 1).then_some(0)
+    });
+    let (mut refuses, mut fails) = (CountingDevice::new(refuses), CountingDevice::new(fails));
+    let members: Vec<&mut dyn RangeDevice> = vec![&mut refuses, &mut fails];
+    let mut device = Blocking::new(Members::new(members));
+    assert!(device.flush().is_err());
+    device.flush().unwrap();
+    device.flush().unwrap();
+    drop(device);
+    assert_eq!(fails.counts().flushes, 2);
+    println!("{:?}", refuses.counts());
+    assert!(refuses.counts().flushes >= 1, "{:?}", refuses.counts());
 }

@@ -5,7 +5,7 @@
 //!   status, detach and others ──registry──> its control socket
 //! ```
 
+pub(crate) mod cleanup;
 pub(crate) mod registry;
 mod remains;
 pub(crate) mod server;
-pub(crate) mod tidy;

@@ -1,18 +1,16 @@
 //! `elbow bark attach`: the content of a region as a device, and the process that serves it.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use clap::{Args, ValueHint};
+use clap::Args;
 use elbow_disk::SECTOR_BYTES;
-use elbow_disk::region::{Identity, Region};
+use elbow_disk::region::{Copies, Identity};
 use elbow_drive::{Attachment, ServedRegion};
 use elbow_file::range_device::RangeDevice;
 
+use super::devices::{DeviceArgs, DeviceSet};
 use super::known::{Ask, AttachedRegion, REGIONS, Status};
-use super::make::FactorArgs;
-use super::site::{Ground, Site, Wanted};
 use crate::attached::registry::Place;
 use crate::attached::server::{self, OfferArgs, Service};
 use crate::{signals, size};
@@ -34,24 +32,36 @@ Examples:
       elbow bark attach region.img --size 64M --file journal
       elbow bark attach region.img --size 64M --nbd unix:journal.sock
 
+  Twice, on two disks; when one is lost, the other has all that was flushed:
+      elbow bark attach /dev/sda3 /dev/sdb3 --copies 2 --size 64M
+      elbow bark attach /dev/sda3 /dev/sdb3 --copies 2 --degraded
+
+  Shared by two disks, each record on the one that will be done first:
+      elbow bark attach /dev/sda3 /dev/sdb3 --size 64M
+
 It prints the device, and goes on in the background. Each write goes to a free place of the region and carries its address, its age and a checksum; \
 attaching finds the newest of each by one scan, before anybody can read.
 
 What fsync(2), a flush or forced unit access has returned for is on the device below, and is found again after kill -9 or a power cut, with nothing older instead. \
 A write of up to 128 KiB is found whole or not at all.
 
+Which of several devices will be done first says what each took for its last writes and flushes, and what it has to do. Without copies all of them are needed.
+
+With copies a flush waits for all; when a device fails nothing more is taken, and what is there can still be read. Attach then again with --degraded, or with an empty \
+device in its place, which gets a copy. A device that was away gets one, too.
+
 A region that is there is attached as it is; --size then only has to be right. Where something else lies, nothing is touched.";
 
 #[derive(Args, Debug)]
 pub(crate) struct AttachArgs {
-    /// The block device or file that the region lies on.
-    #[arg(value_name = "DEV", value_hint = ValueHint::FilePath)]
-    on: PathBuf,
+    #[command(flatten)]
+    devices: DeviceArgs,
     /// Bytes of its content; where DEV is empty or not there, a region of that size is made.
     #[arg(long, value_name = "S", value_parser = size::parse)]
     size: Option<u64>,
-    #[command(flatten)]
-    factor: FactorArgs,
+    /// Go on without copies whose devices are not there; those have to be made anew when they come back.
+    #[arg(long)]
+    degraded: bool,
     #[command(flatten)]
     offer: OfferArgs,
 }
@@ -63,49 +73,46 @@ pub(super) fn run(args: &AttachArgs) -> Result<ExitCode> {
 
 fn serve(args: &AttachArgs) -> Result<ExitCode> {
     signals::block_all();
-    let mut site = Site::open(&args.on, args.size.is_some())?;
-    let mut region = region(args, &mut site)?;
+    let mut devices = args.devices.open(args.size.is_some(), args.degraded)?;
+    let mut region = region(args, &mut devices)?;
     let place = Place::plan(REGIONS)?;
-    let region_bytes = region.device().shape().sectors * SECTOR_BYTES;
+    let sectors: u64 = region.devices().map(|device| device.shape().sectors).sum();
     let served = ServedRegion::start(region).context("cannot serve the region")?;
     let attachment = server::open(&args.offer, &place, served.link())?;
     let attached = AttachedRegion {
         device: attachment.name(),
-        on: site.name(),
+        on: devices.names(),
+        copies: devices.copies(),
         bytes: served.link().bytes(),
-        region_bytes,
+        region_bytes: sectors * SECTOR_BYTES,
         pid: std::process::id(),
     };
     let service = RegionService {
         attached: attached.clone(),
         attachment,
         served,
-        _site: site,
+        _devices: devices,
     };
     server::serve(&args.offer, &place, &attached, service)
 }
 
 /// The region that is there, or a new one.
-fn region(args: &AttachArgs, site: &mut Site) -> Result<Region<Ground>> {
-    let name = args.on.display();
-    if let Some(identity) = site.identity()? {
-        check_size(args, identity)?;
-        return site.recover(identity);
+fn region(args: &AttachArgs, devices: &mut DeviceSet) -> Result<Copies<impl RangeDevice + Send + use<>>> {
+    let names = devices.names().join(", ");
+    if let Some(identity) = devices.identity()? {
+        check_size(args, identity, &names)?;
+        return devices.recover(identity);
     }
-    site.check_blank()?;
-    let bytes = args
-        .size
-        .with_context(|| format!("{name}: no region lies there; --size makes one"))?;
-    let factor = args.factor.factor;
-    site.format(Wanted { bytes, factor })
+    devices.check_blank()?;
+    let size = args.size;
+    devices.format(size.with_context(|| format!("{names}: no region lies there; --size makes one"))?)
 }
 
-fn check_size(args: &AttachArgs, found: Identity) -> Result<()> {
+fn check_size(args: &AttachArgs, found: Identity, names: &str) -> Result<()> {
     let found = found.logical_sectors.saturating_mul(SECTOR_BYTES);
     ensure!(
         args.size.is_none_or(|size| size == found),
-        "{}: a region of {found} bytes lies there; leave --size away, or make it anew with `elbow bark format --force`",
-        args.on.display()
+        "{names}: a region of {found} bytes lies there; leave --size away, or make it anew with `elbow bark format --force`"
     );
     Ok(())
 }
@@ -115,7 +122,7 @@ struct RegionService {
     attachment: Attachment,
     served: ServedRegion,
     /// Nobody else has it as long as it is served.
-    _site: Site,
+    _devices: DeviceSet,
 }
 
 impl RegionService {
@@ -153,7 +160,7 @@ impl Service for RegionService {
 
     fn end(self) -> Result<Status> {
         drop(self.attachment);
-        let on = &self.attached.on;
+        let on = self.attached.on.join(", ");
         let failed = |fault| anyhow!("{on}: a write or flush has failed ({fault}): what was flushed before is there");
         let done = self.served.stop().map_err(failed)?;
         Ok(Status {

@@ -7,8 +7,8 @@ use clap::Args;
 use elbow_drive::Spread;
 
 use super::known::{Ask, AttachedRegion, REGIONS, Status};
+use crate::attached::cleanup::clean_up;
 use crate::attached::registry::{Request, alive, all, find};
-use crate::attached::tidy::tidy;
 use crate::output::answer;
 use crate::size;
 
@@ -75,7 +75,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<ExitCode> {
 pub(super) fn detach(args: &DetachArgs) -> Result<ExitCode> {
     let (place, attached) = find::<AttachedRegion>(REGIONS, &args.device)?;
     if place.is_dead() {
-        return tidy(&place, &attached, args.json, "attach the region again to recover it");
+        return clean_up(&place, &attached, args.json, "attach the region again to recover it");
     }
     show(&place.ask(&attached.device, DETACH)?, args.json)?;
     Ok(ExitCode::SUCCESS)
@@ -88,7 +88,7 @@ fn list() -> Result<ExitCode> {
         } else {
             "attached"
         };
-        let (device, on) = (&attached.device, &attached.on);
+        let (device, on) = (&attached.device, attached.on.join(", "));
         answer(format_args!(
             "{device}  {} on {on}: {state}",
             size::show(attached.bytes)
@@ -114,7 +114,7 @@ fn lines(status: &Status) -> Vec<String> {
             attached.device,
             size::show(attached.bytes),
             size::show(attached.region_bytes),
-            attached.on
+            attached.on.join(", ")
         ),
         format!(
             "  {} reads, {} writes, {} trims, {} flushes",
@@ -132,6 +132,9 @@ fn lines(status: &Status) -> Vec<String> {
             done.found_records, done.torn_records
         ),
     ];
+    if attached.copies > 1 {
+        lines.push(format!("  {} of {} copies", done.whole_copies, attached.copies));
+    }
     lines.extend(
         done.failure
             .as_ref()

@@ -29,11 +29,13 @@ pub(super) struct Status {
 pub(super) struct AttachedRegion {
     /// A path, or the address of NBD.
     pub(super) device: String,
-    /// The device or file that it lies on.
-    pub(super) on: String,
+    /// The devices or files that it lies on.
+    pub(super) on: Vec<String>,
+    /// As how many copies it was made.
+    pub(super) copies: usize,
     /// Of its content.
     pub(super) bytes: u64,
-    /// That it takes.
+    /// That it takes, of all copies.
     pub(super) region_bytes: u64,
     pub(super) pid: u32,
 }

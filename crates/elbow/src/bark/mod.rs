@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!   format      make a region      attach      offer its content as a device; status, detach
+//!   devices      the devices that it lies on: one, several that share it, several with a copy each (`locked_device` is one of them)
 //! ```
 
 mod attach;
 mod clients;
+mod devices;
+mod format;
 mod known;
-mod make;
-mod site;
+mod locked_device;
 
 use std::process::ExitCode;
 
@@ -32,8 +34,8 @@ pub(crate) enum BarkArgs {
     #[command(after_help = attach::EXAMPLES)]
     Attach(attach::AttachArgs),
     /// Make an empty region on a device or file.
-    #[command(after_help = make::EXAMPLES)]
-    Format(make::FormatArgs),
+    #[command(after_help = format::EXAMPLES)]
+    Format(format::FormatArgs),
     /// Say what an attached region has done.
     #[command(after_help = clients::STATUS_EXAMPLES)]
     Status(clients::StatusArgs),
@@ -46,7 +48,7 @@ pub(crate) enum BarkArgs {
 pub(crate) fn run(args: &BarkArgs) -> Result<ExitCode> {
     match args {
         BarkArgs::Attach(args) => attach::run(args),
-        BarkArgs::Format(args) => make::run(args),
+        BarkArgs::Format(args) => format::run(args),
         BarkArgs::Status(args) => clients::status(args),
         BarkArgs::Detach(args) => clients::detach(args),
     }

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::known::{Answer, Ask, AttachedDrive, DRIVES, Status};
 use super::server;
+use crate::attached::cleanup::clean_up;
 use crate::attached::registry::{Request, alive, all, find};
-use crate::attached::tidy::tidy;
 use crate::output::answer;
 
 pub(crate) const STATUS_EXAMPLES: &str = "\
@@ -143,7 +143,7 @@ fn any_seed() -> Result<u64> {
 pub(in crate::disk) fn detach(args: &DetachArgs) -> Result<ExitCode> {
     let (place, attached) = find::<AttachedDrive>(DRIVES, &args.device)?;
     if place.is_dead() {
-        return tidy(&place, &attached, args.json, "what was not flushed is lost");
+        return clean_up(&place, &attached, args.json, "what was not flushed is lost");
     }
     let last = place.ask(&attached.device, DETACH)?;
     show(&last, args.json)?;

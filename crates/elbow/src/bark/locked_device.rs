@@ -1,4 +1,4 @@
-//! The device or file that a region lies on, for one process at a time.
+//! A device or file that a region lies on, for one process at a time.
 
 #![allow(
     clippy::disallowed_methods,
@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use elbow_disk::SECTOR_BYTES;
-use elbow_disk::region::{Identity, Region, probe};
-use elbow_file::range_device::{FileDevice, FirstSectors};
+use elbow_file::range_device::{FileDevice, ThreadedDevice};
 use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock};
 
 /// How much larger a region is than its content, where nobody says. Records of one sector take two; the rest is what writes can choose from.
@@ -20,14 +19,13 @@ const FACTOR: u64 = 4;
 /// Below, every write would have to move others.
 pub(super) const FACTOR_MIN: u64 = 2;
 pub(super) const FACTOR_MAX: u64 = 256;
+/// Requests that one of several devices has in flight; more than a log has between two flushes gain nothing.
+const THREADS: usize = 4;
 /// Where file systems, partitions and volumes have what they are known by: at the beginning, and some at the end.
 const LOOKED_AT_BYTES: u64 = 1 << 20;
 
-/// The device that a region lies on.
-pub(super) type Ground = FirstSectors<FileDevice>;
-
 /// A device or file that nobody else has, as far as others keep to that.
-pub(super) struct Site {
+pub(super) struct LockedDevice {
     path: PathBuf,
     /// Holds the lock.
     file: File,
@@ -37,13 +35,15 @@ pub(super) struct Site {
 
 /// What a new region is to be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct NewRegion {
     /// Of its content.
     pub(super) bytes: u64,
     pub(super) factor: Option<u64>,
+    /// Devices that share it, at least 1.
+    pub(super) sharing: u64,
 }
 
-impl Site {
+impl LockedDevice {
     /// Opens it. A file is made where there is none, if there is something to put into it.
     pub(super) fn open(path: &Path, make: bool) -> Result<Self> {
         let name = path.display();
@@ -81,40 +81,6 @@ impl Site {
         absolute.display().to_string()
     }
 
-    /// The region that is there, if one is.
-    pub(super) fn identity(&self) -> Result<Option<Identity>> {
-        if self.bytes < 3 * SECTOR_BYTES {
-            return Ok(None);
-        }
-        Ok(probe(self.device()?)?)
-    }
-
-    /// Finds the region that is there.
-    pub(super) fn recover(&self, identity: Identity) -> Result<Region<Ground>> {
-        let name = self.path.display();
-        ensure!(
-            u64::from(identity.sector_bytes) == SECTOR_BYTES,
-            "{name}: a region of sectors of {} bytes; those of a block device have {SECTOR_BYTES}",
-            identity.sector_bytes
-        );
-        ensure!(
-            identity.logical_sectors < 1 << 48,
-            "{name}: a log lies there, which is no block device"
-        );
-        let ground = FirstSectors::of(self.device()?, identity.sectors);
-        Region::open(ground).with_context(|| format!("cannot recover the region on {name}"))
-    }
-
-    /// Makes a region; what was there is lost.
-    pub(super) fn format(&mut self, wanted: Wanted) -> Result<Region<Ground>> {
-        let bytes = self.reserve(wanted)?;
-        let mut id = [0; 8];
-        rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())?;
-        let ground = FirstSectors::of(self.device()?, bytes / SECTOR_BYTES);
-        let region = Region::format(ground, wanted.bytes / SECTOR_BYTES, u64::from_le_bytes(id));
-        region.with_context(|| format!("cannot make a region on {}", self.path.display()))
-    }
-
     /// Refuses where something lies there.
     pub(super) fn check_blank(&self) -> Result<()> {
         let looked_at = LOOKED_AT_BYTES.min(self.bytes);
@@ -131,21 +97,31 @@ impl Site {
         Ok(())
     }
 
-    /// Sees to it that so much is there, and says how much the region takes.
-    fn reserve(&mut self, wanted: Wanted) -> Result<u64> {
+    /// How large it is.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Sees to it that there is room for its part of a region, and says how many sectors that takes.
+    pub(super) fn reserve(&mut self, new: NewRegion) -> Result<u64> {
         let name = self.path.display();
-        let size = wanted.bytes;
+        let size = new.bytes;
         ensure!(
             size.is_multiple_of(SECTOR_BYTES),
             "{size} bytes are no whole number of sectors of {SECTOR_BYTES}: say another --size"
         );
-        let bytes = match (wanted.factor, self.bytes) {
-            (Some(factor), _) => size.saturating_mul(factor),
-            (None, 0) => size.saturating_mul(FACTOR),
+        let part = |factor: u64| {
+            size.saturating_mul(factor)
+                .div_ceil(new.sharing)
+                .next_multiple_of(SECTOR_BYTES)
+        };
+        let bytes = match (new.factor, self.bytes) {
+            (Some(factor), _) => part(factor),
+            (None, 0) => part(FACTOR),
             (None, bytes) => bytes,
         };
         ensure!(
-            bytes / FACTOR_MIN >= size,
+            bytes.saturating_mul(new.sharing) / FACTOR_MIN >= size,
             "{name} has {bytes} bytes; a region of --size {size} needs at least {FACTOR_MIN} times that, better {FACTOR}"
         );
         if self.bytes < bytes {
@@ -156,7 +132,7 @@ impl Site {
             );
             self.grow(bytes)?;
         }
-        Ok(bytes)
+        Ok(bytes / SECTOR_BYTES)
     }
 
     /// A file that has no blocks yet could find none later, when a commit waits for it.
@@ -170,8 +146,15 @@ impl Site {
         Ok(())
     }
 
-    fn device(&self) -> Result<FileDevice> {
+    /// For one process that asks for one thing after the other.
+    pub(super) fn device(&self) -> Result<FileDevice> {
         let opened = FileDevice::open(&self.path, SECTOR_BYTES as u32);
+        opened.with_context(|| format!("cannot open {}", self.path.display()))
+    }
+
+    /// With requests in flight, so that others are not waited for.
+    pub(super) fn threaded(&self) -> Result<ThreadedDevice> {
+        let opened = ThreadedDevice::open(&self.path, SECTOR_BYTES as u32, THREADS);
         opened.with_context(|| format!("cannot open {}", self.path.display()))
     }
 }

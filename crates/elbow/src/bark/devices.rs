@@ -1,0 +1,207 @@
+//! What a region lies on: a device, several that share it, or several that have a copy each.
+//!
+//! ```text
+//!   A B          --copies 1    one copy, shared by A and B: a record goes to the one that will be done first
+//!   A B          --copies 2    a copy on A, one on B
+//!   A B C D      --copies 2    a copy shared by A and B, one shared by C and D
+//! ```
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::{Args, ValueHint, value_parser};
+use elbow_disk::SECTOR_BYTES;
+use elbow_disk::region::{Copies, Identity, Region, probe};
+use elbow_file::range_device::{FirstSectors, Members, RangeDevice};
+
+use super::locked_device::{FACTOR_MAX, FACTOR_MIN, LockedDevice, NewRegion};
+use crate::output::{print_message, sentence};
+
+/// More are no safer than they are slow.
+const COPIES_MAX: u64 = 8;
+/// A log has so many logical sectors.
+const LOG_SECTORS: u64 = 1 << 48;
+
+type Device = Box<dyn RangeDevice + Send>;
+
+/// Which devices, and how.
+#[derive(Args, Clone, Debug)]
+pub(super) struct DeviceArgs {
+    /// The block device or file that the region lies on; several share it, or have a copy each.
+    #[arg(value_name = "DEV", required = true, value_hint = ValueHint::FilePath)]
+    pub(super) on: Vec<PathBuf>,
+    /// All of it is N times there; a flush is done when all copies have it.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..=COPIES_MAX))]
+    copies: u64,
+    /// A new region takes K times its size [default: all of the device or file; of new files 4 times].
+    #[arg(long, value_name = "K", value_parser = value_parser!(u64).range(FACTOR_MIN..=FACTOR_MAX))]
+    factor: Option<u64>,
+}
+
+/// The devices of one copy.
+struct CopyDevices(Vec<LockedDevice>);
+
+/// The devices of all copies; nothing stands for a copy that is missing.
+pub(super) struct DeviceSet {
+    groups: Vec<Option<CopyDevices>>,
+    factor: Option<u64>,
+}
+
+impl DeviceArgs {
+    /// Opens all for this process alone. Files are made where there are none, if there is something to put into them. With `degraded`
+    /// a copy may be missing.
+    pub(super) fn open(&self, make: bool, degraded: bool) -> Result<DeviceSet> {
+        let (devices, copies) = (self.on.len(), self.copies as usize);
+        ensure!(
+            devices.is_multiple_of(copies),
+            "{devices} device(s) cannot be shared out to {copies} copies: name {copies} devices, or twice as many"
+        );
+        let opened = self.on.chunks(devices / copies).map(|paths| {
+            let locked = paths
+                .iter()
+                .map(|path| LockedDevice::open(path, make))
+                .collect::<Result<_>>();
+            match locked {
+                Ok(locked) => Ok(Some(CopyDevices(locked))),
+                Err(error) if degraded => {
+                    print_message(format_args!("a copy is missing: {}", sentence(&error)));
+                    Ok(None)
+                }
+                Err(error) if copies > 1 => Err(error.context("--degraded goes on with the copies that are there")),
+                Err(error) => Err(error),
+            }
+        });
+        Ok(DeviceSet {
+            groups: opened.collect::<Result<_>>()?,
+            factor: self.factor,
+        })
+    }
+}
+
+impl CopyDevices {
+    fn identity(&self) -> Result<Option<Identity>> {
+        match self.0[0].bytes() < 3 * SECTOR_BYTES {
+            true => Ok(None),
+            false => Ok(probe(self.device(u64::MAX, true)?)?),
+        }
+    }
+
+    /// The first sectors of it; alone it is asked for one thing after the other.
+    fn device(&self, sectors: u64, is_alone: bool) -> Result<Device> {
+        if let ([locked_device], true) = (&self.0[..], is_alone) {
+            return Ok(Box::new(FirstSectors::of(locked_device.device()?, sectors)));
+        }
+        let members = self.0.iter().map(LockedDevice::threaded).collect::<Result<Vec<_>>>()?;
+        Ok(Box::new(FirstSectors::of(Members::new(members), sectors)))
+    }
+
+    /// Makes room for a new region, and says how many sectors that takes.
+    fn reserve(&mut self, bytes: u64, factor: Option<u64>) -> Result<u64> {
+        let sharing = self.0.len() as u64;
+        let new = NewRegion { bytes, factor, sharing };
+        let parts = self.0.iter_mut().map(|locked_device| locked_device.reserve(new));
+        let parts: Vec<u64> = parts.collect::<Result<_>>()?;
+        let is_whole = self
+            .0
+            .iter()
+            .zip(&parts)
+            .all(|(locked_device, part)| locked_device.bytes() / SECTOR_BYTES == *part);
+        ensure!(
+            sharing == 1 || is_whole,
+            "devices that share a region are taken whole: leave --factor away"
+        );
+        Ok(parts.iter().sum())
+    }
+}
+
+impl DeviceSet {
+    /// What the devices are called.
+    pub(super) fn names(&self) -> Vec<String> {
+        let locked = self.groups.iter().flatten().flat_map(|group| &group.0);
+        locked.map(LockedDevice::name).collect()
+    }
+
+    /// As many copies as are new.
+    pub(super) fn copies(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The region that is there, if one is.
+    pub(super) fn identity(&self) -> Result<Option<Identity>> {
+        let found = self.groups.iter().flatten().map(CopyDevices::identity);
+        let found: Vec<_> = found.collect::<Result<_>>()?;
+        Ok(found.into_iter().flatten().max_by_key(|identity| identity.incarnation))
+    }
+
+    /// Refuses where something lies on any of them.
+    pub(super) fn check_blank(&self) -> Result<()> {
+        let mut locked = self.groups.iter().flatten().flat_map(|group| &group.0);
+        locked.try_for_each(LockedDevice::check_blank)
+    }
+
+    /// Makes a region; what was there is lost.
+    pub(super) fn format(&mut self, bytes: u64) -> Result<Copies<Device>> {
+        let (is_alone, factor) = (self.groups.len() == 1, self.factor);
+        let devices = self.groups.iter_mut().map(|group| {
+            let group = group.as_mut().context("a new region has all its copies")?;
+            let sectors = group.reserve(bytes, factor)?;
+            group.device(sectors, is_alone)
+        });
+        let devices = devices.collect::<Result<_>>()?;
+        let copies = Copies::format(devices, bytes / SECTOR_BYTES, random()?);
+        copies.with_context(|| format!("cannot make a region on {}", self.names().join(", ")))
+    }
+
+    /// Finds the region that is there; on devices that are empty it is copied.
+    pub(super) fn recover(&mut self, identity: Identity) -> Result<Copies<Device>> {
+        self.check(identity)?;
+        let (is_alone, factor) = (self.groups.len() == 1, self.factor);
+        let bytes = identity.logical_sectors * SECTOR_BYTES;
+        let devices = self.groups.iter_mut().map(|group| {
+            let Some(group) = group else { return Ok(None) };
+            let sectors = match group.identity()? {
+                Some(found) => found.sectors,
+                None => {
+                    group.0.iter().try_for_each(LockedDevice::check_blank)?;
+                    group.reserve(bytes, factor)?
+                }
+            };
+            group.device(sectors, is_alone).map(Some)
+        });
+        let mut devices: Vec<Option<Device>> = devices.collect::<Result<_>>()?;
+        let copies = match &mut devices[..] {
+            [device] => device.take().map_or_else(
+                || bail!("the only copy is missing"),
+                |device| Ok(Region::open(device)?.into()),
+            ),
+            _ => Ok(Copies::open(devices, random()?)?),
+        };
+        copies.with_context(|| format!("cannot recover the region on {}", self.names().join(", ")))
+    }
+
+    fn check(&self, identity: Identity) -> Result<()> {
+        let names = self.names().join(", ");
+        ensure!(
+            u64::from(identity.sector_bytes) == SECTOR_BYTES,
+            "{names}: a region of sectors of {} bytes; those of a block device have {SECTOR_BYTES}",
+            identity.sector_bytes
+        );
+        ensure!(
+            identity.logical_sectors < LOG_SECTORS,
+            "{names}: a log lies there, which is no block device"
+        );
+        ensure!(
+            identity.copies as usize == self.copies(),
+            "{names}: a region of {} copies lies there: name the devices of all, and --copies {0}",
+            identity.copies
+        );
+        Ok(())
+    }
+}
+
+fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    got.map_err(|errno| anyhow!("no random number: {errno}"))?;
+    Ok(u64::from_le_bytes(bytes))
+}
