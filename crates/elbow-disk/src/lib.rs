@@ -9,6 +9,7 @@ pub mod device;
 mod drive;
 pub mod import;
 mod percentiles;
+pub mod profile;
 pub mod region;
 mod replay;
 pub mod sched;

@@ -45,9 +45,15 @@ impl Moment {
     }
 }
 
-/// Has this thread be woken before all that is not real-time; says whether that is allowed.
+/// Has this thread be woken before all that is not real-time; says whether that is allowed. For threads that mostly sleep, and measure.
+///
+/// ```
+/// let is_first = std::thread::spawn(elbow_drive::wake_first).join();
+/// println!("real-time: {is_first:?}");
+/// ```
 #[allow(unsafe_code)]
-pub(crate) fn wake_first() -> bool {
+#[must_use]
+pub fn wake_first() -> bool {
     let lowest = libc::sched_param { sched_priority: 1 };
     // SAFETY: 0 is the calling thread, and the parameter lives until the call returns.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const lowest) == 0 }

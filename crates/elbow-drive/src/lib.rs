@@ -31,6 +31,7 @@ mod unflushed;
 
 pub use attachment::{Attachment, AttachmentKind};
 pub use block_device::{Answer, Ask, BlockDevice, DriveFault, Link, Reply};
+pub use clock::wake_first;
 pub use drive::{DriveStatus, EmulatedDrive, Lateness, Response, Settings};
 pub use loop_device::file_of_loop_device;
 pub use medium::CutReport;

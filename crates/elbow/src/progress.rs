@@ -12,6 +12,7 @@
 mod estimate;
 mod line;
 mod painter;
+pub(crate) mod step;
 mod terminal;
 
 use std::borrow::Cow;

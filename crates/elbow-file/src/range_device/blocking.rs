@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use elbow_ranges::RangeSet;
 
-use super::{Completion, Done, GivenPlaces, RangeDevice, RangeError, Request, Shape, Ticket};
+use super::{Clock, Completion, Done, GivenPlaces, RangeDevice, RangeError, Request, Shape, Ticket};
 
 /// Keeps completions until they are asked for by ticket, so that one can wait for a certain request.
 ///
@@ -60,6 +60,11 @@ impl<D: RangeDevice> Blocking<D> {
     /// Where no range write crosses; see [`RangeDevice::borders`].
     pub fn borders(&self) -> Vec<u64> {
         self.device.borders()
+    }
+
+    /// What time it is for the device.
+    pub fn clock(&self) -> Clock {
+        self.device.clock()
     }
 
     /// Submits without waiting.

@@ -3,6 +3,7 @@
 //! ```text
 //!   format      make a region      attach      offer its content as a device; status, detach
 //!   devices      the devices that it lies on: one, several that share it, several with a copy each (`locked_device` is one of them)
+//!   profile     measure which place of a device is quickest next
 //! ```
 
 mod attach;
@@ -11,6 +12,9 @@ mod devices;
 mod format;
 mod known;
 mod locked_device;
+mod picture;
+mod profile;
+mod target;
 
 use std::process::ExitCode;
 
@@ -26,7 +30,10 @@ Examples:
 
   What it has done, and taking it away:
       elbow bark status $JOURNAL
-      elbow bark detach $JOURNAL";
+      elbow bark detach $JOURNAL
+
+  What a write costs on a disk, and which place is the quickest next:
+      elbow bark profile /dev/sdb";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BarkArgs {
@@ -42,6 +49,9 @@ pub(crate) enum BarkArgs {
     /// Take an attached region away.
     #[command(after_help = clients::DETACH_EXAMPLES)]
     Detach(clients::DetachArgs),
+    /// Measure what a write costs on a device or in a file, by skip distance and think time.
+    #[command(after_help = profile::EXAMPLES)]
+    Profile(profile::ProfileArgs),
 }
 
 /// Does what was asked.
@@ -51,5 +61,6 @@ pub(crate) fn run(args: &BarkArgs) -> Result<ExitCode> {
         BarkArgs::Format(args) => format::run(args),
         BarkArgs::Status(args) => clients::status(args),
         BarkArgs::Detach(args) => clients::detach(args),
+        BarkArgs::Profile(args) => profile::run(args),
     }
 }

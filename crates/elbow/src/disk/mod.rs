@@ -12,11 +12,11 @@
 mod colours;
 mod describe;
 mod drive;
-mod figure;
+pub(crate) mod figure;
 mod files;
 mod import;
 mod input;
-mod picture;
+pub(crate) mod picture;
 mod replay;
 mod show;
 mod simulate;

@@ -13,7 +13,7 @@ const SCALE: f32 = 2.0;
 const FONTS: [&str; 5] = ["DejaVu Sans", "Liberation Sans", "Noto Sans", "Arial", "Helvetica"];
 
 /// `None` on a machine without fonts, where nothing could be read in it.
-pub(super) fn png(svg: &str) -> Result<Option<Vec<u8>>> {
+pub(crate) fn png(svg: &str) -> Result<Option<Vec<u8>>> {
     let Some(fonts) = fonts() else {
         return Ok(None);
     };

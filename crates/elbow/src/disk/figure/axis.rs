@@ -15,7 +15,7 @@ const MARGIN: f64 = 0.04;
 
 /// An axis from one number to another.
 #[derive(Clone, Debug)]
-pub(super) struct Axis {
+pub(crate) struct Axis {
     range: Range<f64>,
     is_log: bool,
     ticks: Vec<(f64, String)>,
@@ -45,7 +45,7 @@ impl Axis {
     }
 
     /// Round numbers.
-    pub(super) fn linear(of: Range<f64>) -> Axis {
+    pub(crate) fn linear(of: Range<f64>) -> Axis {
         let margin = (of.end - of.start) * MARGIN;
         let step = round((of.end - of.start) / TICKS);
         let ticks = (0..)

@@ -1,6 +1,6 @@
 //! `elbow disk figure`: the study of range writes, drawn and judged.
 
-mod axis;
+pub(crate) mod axis;
 mod claims;
 mod layout;
 mod plot;

@@ -1,0 +1,154 @@
+//! What is measured is written to: so it must be nobody's.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a device or file that is measured, and what the system says about it"
+)]
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::size;
+
+/// Where file systems, partition tables and arrays keep what they are known by, at both ends.
+const ENDS_BYTES: u64 = 1 << 20;
+/// Bytes that are read at a time.
+const PIECE: usize = 1 << 20;
+
+/// A device or file that nobody else uses while this is there.
+pub(super) struct Target {
+    path: PathBuf,
+    /// Of a block device the kernel lets nobody mount it, or make it part of something, while this is open.
+    file: File,
+}
+
+impl Target {
+    /// Refuses what is mounted, or part of something that is.
+    pub(super) fn claim(path: &Path) -> Result<Self> {
+        let shown = path.display();
+        let found = fs::metadata(path).with_context(|| format!("cannot measure {shown}"))?;
+        if found.file_type().is_file() {
+            not_behind_a_loop_device(path)?;
+        } else if !found.file_type().is_block_device() {
+            bail!("cannot measure {shown}: it is neither a regular file nor a block device");
+        }
+        let exclusive = if found.file_type().is_block_device() {
+            libc::O_EXCL
+        } else {
+            0
+        };
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(exclusive)
+            .open(path);
+        let file = opened.map_err(|error| match error.raw_os_error() {
+            Some(libc::EBUSY) => anyhow::anyhow!("{shown} is in use: {}", use_of(path)),
+            _ => anyhow::Error::from(error).context(format!("cannot open {shown} to write to it")),
+        })?;
+        let path = path.to_owned();
+        Ok(Self { path, file })
+    }
+
+    /// Refuses one that has anything but zeros in these bytes, or at its ends.
+    pub(super) fn check_empty(&self, area: &Range<u64>, bytes: u64) -> Result<()> {
+        let head = 0..ENDS_BYTES.min(bytes);
+        let tail = bytes.saturating_sub(ENDS_BYTES)..bytes;
+        for range in [head, area.clone(), tail] {
+            if let Some(at) = self.first_content(&range)? {
+                bail!(
+                    "{} has content, at byte {at}; profile writes zeros over its first {} (--overwrite if that may be lost)",
+                    self.path.display(),
+                    size::show(area.end)
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// The first byte that is not zero.
+    fn first_content(&self, range: &Range<u64>) -> Result<Option<u64>> {
+        let mut piece = vec![0; PIECE];
+        let mut at = range.start;
+        while at < range.end {
+            let wanted = piece.len().min((range.end - at) as usize);
+            let read = self.file.read_at(&mut piece[..wanted], at);
+            let read = match read {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                other => other.with_context(|| format!("cannot read {} at byte {at}", self.path.display()))?,
+            };
+            if let Some(found) = piece[..read].iter().position(|&byte| byte != 0) {
+                return Ok(Some(at + found as u64));
+            }
+            if read == 0 {
+                break;
+            }
+            at += read as u64;
+        }
+        Ok(None)
+    }
+}
+
+/// Who uses a block device, as far as the table of mounts tells.
+fn use_of(path: &Path) -> String {
+    let device = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let place = mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        let source = fields.next()?;
+        (Path::new(source) == device).then(|| fields.next().unwrap_or_default().to_owned())
+    });
+    match place {
+        Some(place) => format!("it is mounted at {place}; unmount it, or measure another"),
+        None => "it, or a part of it, is mounted, swapped to or part of another device".to_owned(),
+    }
+}
+
+/// A file that is the content of a loop device may be mounted through that.
+fn not_behind_a_loop_device(path: &Path) -> Result<()> {
+    let file = fs::canonicalize(path).with_context(|| format!("cannot measure {}", path.display()))?;
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    for device in devices {
+        let backing = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+        if Path::new(backing.trim_end_matches('\n')) == file {
+            let name = PathBuf::from(device.file_name());
+            bail!(
+                "{} is in use: it is the content of /dev/{}; measure that, or detach it",
+                path.display(),
+                name.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_is_found_wherever_it_lies() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let bytes = 8 << 20;
+        file.as_file().set_len(bytes).expect("it grows");
+        let check = || {
+            Target::claim(file.path())
+                .expect("nobody's")
+                .check_empty(&(0..4 << 20), bytes)
+        };
+        check().expect("zeros");
+        for at in [0, (4 << 20) - 1, bytes - 1] {
+            file.as_file().write_all_at(&[1], at).expect("it is written");
+            let refused = check().expect_err("it has content").to_string();
+            assert!(refused.contains(&format!("at byte {at};")), "{refused}");
+            file.as_file().write_all_at(&[0], at).expect("it is written");
+        }
+        file.as_file().write_all_at(&[1], 5 << 20).expect("it is written");
+        check().expect("neither in the area nor at an end");
+    }
+}
