@@ -46,6 +46,8 @@ pub enum Ask {
         at: u64,
         /// How many, at least 1.
         sectors: u32,
+        /// As of a write: that they are zeros is durable then.
+        through: bool,
     },
     /// Makes durable what was complete when it was submitted.
     Flush,

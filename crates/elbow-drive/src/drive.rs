@@ -516,7 +516,7 @@ impl<'w, 'd> Powered<'w, 'd> {
                 (at, sectors, Some(Motion::Write { at, sectors, through }))
             }
             Ask::WriteZeros { at, sectors, through } => (at, sectors, Some(Motion::Write { at, sectors, through })),
-            Ask::Trim { at, sectors } => (at, sectors, None),
+            Ask::Trim { at, sectors, .. } => (at, sectors, None),
         };
         let end = at.checked_add(u64::from(sectors));
         let is_there = sectors > 0 && end.is_some_and(|end| end <= self.worker.settings.sectors);
@@ -555,8 +555,9 @@ impl<'w, 'd> Powered<'w, 'd> {
     fn write_of(&self, ask: &Ask) -> Option<Write> {
         let (at, content, through) = match ask {
             Ask::Write { at, data, through } => (*at, Content::Bytes(data.clone()), *through),
-            Ask::WriteZeros { at, sectors, through } => (*at, Content::Zeros(u64::from(*sectors)), *through),
-            Ask::Trim { at, sectors } => (*at, Content::Zeros(u64::from(*sectors)), false),
+            Ask::WriteZeros { at, sectors, through } | Ask::Trim { at, sectors, through } => {
+                (*at, Content::Zeros(u64::from(*sectors)), *through)
+            }
             Ask::Read { .. } | Ask::Flush => return None,
         };
         let durable = self.worker.is_durable(through);

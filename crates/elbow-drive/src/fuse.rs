@@ -265,7 +265,7 @@ fn hole_of(link: &Link, offset: u64, length: u64, mode: i32) -> Option<Ask> {
     let (at, through) = (offset / SECTOR_BYTES, false);
     match mode & !libc::FALLOC_FL_KEEP_SIZE {
         _ if link.is_rotational() || !is_whole || sectors == 0 => None,
-        libc::FALLOC_FL_PUNCH_HOLE => Some(Ask::Trim { at, sectors }),
+        libc::FALLOC_FL_PUNCH_HOLE => Some(Ask::Trim { at, sectors, through }),
         libc::FALLOC_FL_ZERO_RANGE => Some(Ask::WriteZeros { at, sectors, through }),
         _ => None,
     }

@@ -4,14 +4,15 @@
 //!   attachments ──> inbox ──> Region: a write is a record, a trim frees places, a flush is one of the device below
 //! ```
 //!
-//! Flushes that wait together are one: their answers are held back until nothing more is in the inbox, or [`FLUSHES_TOGETHER_MAX`] wait.
+//! Flushes that wait together are one: their answers are held back until nothing more is in the inbox, or [`ASKED_BEHIND_MAX`] requests came since the
+//! first of them, or for [`HELD_BACK_MAX`].
 //!
 //! How many requests may be outstanding is bounded by the attachments. Not here: which device it lies on, and where on it a record is quickest.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use elbow_disk::region::{Copies, RegionError};
 use elbow_disk::{Ps, SECTOR_BYTES, Times};
@@ -21,7 +22,9 @@ use serde::{Deserialize, Serialize};
 use crate::block_device::{Answer, Ask, BlockDevice, DriveFault, Link, Reply, whole_sectors};
 
 /// As many as a file system's journal has writers; one that waited for more would wait for those behind it.
-const FLUSHES_TOGETHER_MAX: usize = 64;
+const ASKED_BEHIND_MAX: usize = 64;
+/// A flush of a quick device takes less; by one of a slow disk nobody would notice.
+const HELD_BACK_MAX: Duration = Duration::from_millis(1);
 
 /// How long requests took, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -225,8 +228,13 @@ struct Waiting {
 struct Worker<D> {
     region: Copies<D>,
     inbox: Receiver<Message>,
-    /// At most [`FLUSHES_TOGETHER_MAX`].
+    /// Up to [`ASKED_BEHIND_MAX`].
     waiting: Vec<Waiting>,
+    /// Requests that were taken since the first of them, that one counted.
+    asked: usize,
+    /// When the first of them was carried out; not when it came, since all that came during the last flush have waited for that.
+    held_back: Instant,
+    held_back_max: Duration,
     tally: Tally,
 }
 
@@ -236,6 +244,9 @@ impl<D: RangeDevice> Worker<D> {
             region,
             inbox,
             waiting: Vec::new(),
+            asked: 0,
+            held_back: Instant::now(),
+            held_back_max: HELD_BACK_MAX,
             tally: Tally::default(),
         }
     }
@@ -254,11 +265,15 @@ impl<D: RangeDevice> Worker<D> {
         }
     }
 
-    /// What came next; `None` when all who could ask are gone. Whoever waits for a flush gets it when there is nothing else to do before.
+    /// What came next; `None` when all who could ask are gone. Whoever waits for a flush gets it when there is nothing else to do before, or it has
+    /// been held back for long enough: a reader that never stops must not stop writers.
     fn next(&mut self) -> Option<Message> {
         if !self.waiting.is_empty() {
             match self.inbox.try_recv() {
-                Ok(message) if self.waiting.len() < FLUSHES_TOGETHER_MAX && is_asked(&message) => return Some(message),
+                Ok(message) if self.may_hold_back() && is_asked(&message) => {
+                    self.asked += 1;
+                    return Some(message);
+                }
                 Ok(message) => {
                     self.flush();
                     return Some(message);
@@ -269,13 +284,22 @@ impl<D: RangeDevice> Worker<D> {
         self.inbox.recv().ok()
     }
 
+    fn may_hold_back(&self) -> bool {
+        self.asked < ASKED_BEHIND_MAX && self.held_back.elapsed() < self.held_back_max
+    }
+
+    fn hold_back(&mut self, waiting: Waiting) {
+        if self.waiting.is_empty() {
+            (self.asked, self.held_back) = (1, Instant::now());
+        }
+        self.waiting.push(waiting);
+    }
+
     fn answer(&mut self, ask: &Ask, since: Instant, reply: Reply) {
         let done = self.carry_out(ask);
         self.count(ask);
         match (done, ask) {
-            (Ok(_), Ask::Flush | Ask::Write { through: true, .. } | Ask::WriteZeros { through: true, .. }) => {
-                self.waiting.push(Waiting { since, reply });
-            }
+            (Ok(_), ask) if has_to_be_durable(ask) => self.hold_back(Waiting { since, reply }),
             (done, Ask::Write { .. } | Ask::WriteZeros { .. }) => {
                 self.tally.cached.add(elapsed(since));
                 reply(done);
@@ -289,7 +313,7 @@ impl<D: RangeDevice> Worker<D> {
         let done = match *ask {
             Ask::Read { at, sectors } => self.region.read(at, u64::from(sectors)),
             Ask::Write { at, ref data, .. } => self.region.write(at, data).map(|()| Vec::new()),
-            Ask::WriteZeros { at, sectors, .. } | Ask::Trim { at, sectors } => {
+            Ask::WriteZeros { at, sectors, .. } | Ask::Trim { at, sectors, .. } => {
                 let range = at..at + u64::from(sectors);
                 self.region.trim(range).map(|()| Vec::new())
             }
@@ -303,7 +327,7 @@ impl<D: RangeDevice> Worker<D> {
         let (at, sectors) = match *ask {
             Ask::Flush => return Ok(()),
             Ask::Write { at, ref data, .. } => (at, whole_sectors(data)?),
-            Ask::Read { at, sectors } | Ask::WriteZeros { at, sectors, .. } | Ask::Trim { at, sectors } => {
+            Ask::Read { at, sectors } | Ask::WriteZeros { at, sectors, .. } | Ask::Trim { at, sectors, .. } => {
                 (at, sectors)
             }
         };
@@ -352,6 +376,14 @@ impl<D: RangeDevice> Worker<D> {
             flush_us: spread(&self.tally.durable),
             failure: self.region.failure().map(ToString::to_string),
         }
+    }
+}
+
+fn has_to_be_durable(ask: &Ask) -> bool {
+    match *ask {
+        Ask::Flush => true,
+        Ask::Write { through, .. } | Ask::WriteZeros { through, .. } | Ask::Trim { through, .. } => through,
+        Ask::Read { .. } => false,
     }
 }
 
@@ -408,7 +440,8 @@ mod tests {
         let read = |at| link.ask(Ask::Read { at, sectors: 1 }).expect("it reads");
         assert_eq!([read(3)[0], read(4)[0], read(5)[0]], [7, 8, 8]);
         let free = served.status().expect("it is there").free_sectors;
-        link.ask(Ask::Trim { at: 0, sectors: 100 }).expect("it trims");
+        let (at, sectors, through) = (0, 100, false);
+        link.ask(Ask::Trim { at, sectors, through }).expect("it trims");
         link.ask(Ask::Flush).expect("it flushes");
         assert_eq!(read(4), [0; 512]);
         let outside = Ask::Read { at: 99, sectors: 2 };
@@ -424,6 +457,7 @@ mod tests {
         let (inbox, messages) = mpsc::channel();
         let region = Region::open(CountingDevice::new(formatted())).expect("a region");
         let mut worker = Worker::new(region.into(), messages);
+        worker.held_back_max = Duration::MAX;
         let flushes = |worker: &mut Worker<CountingDevice<MemoryDevice>>| {
             let mut devices = worker.region.devices();
             devices.next().expect("one").counts().flushes
@@ -446,6 +480,35 @@ mod tests {
         assert!(worker.next().is_none());
         assert_eq!(told.try_iter().filter(Result::is_ok).count(), 8);
         assert_eq!(flushes(&mut worker), before + 1);
+    }
+
+    /// A reader that never stops used to keep everybody waiting whose write has to be durable: the flush waited for an empty inbox.
+    #[test]
+    fn a_flush_does_not_wait_for_all_that_is_asked_behind_it() {
+        is_flushed_within(2 + ASKED_BEHIND_MAX, Duration::MAX);
+        is_flushed_within(3, Duration::ZERO);
+    }
+
+    /// A write, a flush and many reads are asked; so many of them are carried out.
+    fn is_flushed_within(requests: usize, held_back_max: Duration) {
+        let (inbox, messages) = mpsc::channel();
+        let mut worker = Worker::new(Region::open(formatted()).expect("a region").into(), messages);
+        worker.held_back_max = held_back_max;
+        let (tell, told) = mpsc::channel();
+        let client = RegionClient { inbox, sectors: 100 };
+        client.submit(write(0, 1, false), Box::new(drop));
+        client.submit(Ask::Flush, Box::new(move |answer| drop(tell.send(answer))));
+        for _ in 0..1000 {
+            client.submit(Ask::Read { at: 0, sectors: 1 }, Box::new(drop));
+        }
+        for _ in 0..requests {
+            let Some(Message::Ask { ask, since, reply }) = worker.next() else {
+                panic!("there is more")
+            };
+            worker.answer(&ask, since, reply);
+        }
+        assert_eq!(told.try_recv(), Ok(Ok(Vec::new())), "it is answered");
+        assert!(worker.inbox.try_recv().is_ok(), "the inbox was never empty");
     }
 
     #[test]

@@ -162,6 +162,22 @@ fn with_write_through_nothing_complete_is_lost() {
     assert_eq!((report.unflushed, read(&drive, 1)), (0, 1));
 }
 
+/// As NBD asks for it with forced unit access.
+#[test]
+fn a_trim_that_is_forced_is_durable() {
+    for through in [false, true] {
+        let drive = started(settings("generic-7200", false));
+        let trim = Ask::Trim {
+            at: 1,
+            sectors: 1,
+            through,
+        };
+        drive.link().ask(trim).expect("it trims");
+        let unflushed = drive.power_cut(false, 1).expect("cut").unflushed;
+        assert_eq!(unflushed, usize::from(!through), "forced: {through}");
+    }
+}
+
 #[test]
 fn what_is_under_way_at_a_power_cut_fails_and_may_be_there() {
     let found = (0..16).filter(|&seed| {
@@ -216,6 +232,7 @@ fn what_is_not_on_the_drive_is_refused() {
         Ask::Trim {
             at: 1,
             sectors: u32::MAX,
+            through: false,
         },
     ] {
         assert_eq!(link.ask(ask.clone()), Err(DriveFault::NoSuchSectors), "{ask:?}");

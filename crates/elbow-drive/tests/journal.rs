@@ -86,7 +86,7 @@ impl World {
                 self.data.write(*at, data)?;
                 Vec::new()
             }
-            Ask::WriteZeros { at, sectors, .. } | Ask::Trim { at, sectors } => {
+            Ask::WriteZeros { at, sectors, .. } | Ask::Trim { at, sectors, .. } => {
                 self.data.write(*at, &vec![0; *sectors as usize * 512])?;
                 Vec::new()
             }

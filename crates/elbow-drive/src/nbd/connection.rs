@@ -189,7 +189,7 @@ fn ask(request: &Request, data: Vec<u8>, bytes: u64) -> Result<Ask, DriveFault> 
         _ if !is_there => Err(DriveFault::NoSuchSectors),
         Command::Read if request.bytes <= wire::PAYLOAD_BYTES_MAX => Ok(Ask::Read { at, sectors }),
         Command::Write => Ok(Ask::Write { at, data, through }),
-        Command::Trim => Ok(Ask::Trim { at, sectors }),
+        Command::Trim => Ok(Ask::Trim { at, sectors, through }),
         Command::WriteZeroes => Ok(Ask::WriteZeros { at, sectors, through }),
         Command::Read | Command::Other | Command::Disconnect => Err(DriveFault::NoSuchSectors),
     }
