@@ -257,7 +257,7 @@ fn has_stopped(command: &AtomicI32) -> bool {
 
 /// By a signal or a debugger (proc_pid_stat(5)).
 #[allow(clippy::disallowed_methods)] // procfs
-fn is_stopped(process: i32) -> bool {
+pub(crate) fn is_stopped(process: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next());
     matches!(state, Some('T' | 't'))

@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 
 use super::format::{self, Age, Header};
 use super::planted::{Bug, PLANTED};
-use super::{Log, Region, RegionError};
+use super::{Log, Region, RegionError, least_sectors};
 
 const ID: u64 = 7;
 const SECTOR_BYTES: u32 = 512;
@@ -303,4 +303,38 @@ fn a_region_on_several_devices_is_full_before_it_fails() {
         assert_eq!(Region::open(&mut device).expect("a region").read(0, 20), Ok(before));
     }
     assert!(full > 0);
+}
+
+/// Region of so many sectors after each logical one was written alone, several times; where it was full, when.
+fn write_alone(device: MemoryDevice, logical_sectors: u64) -> Result<(), (u8, u64)> {
+    let mut region = Region::format(device, logical_sectors, ID).expect("there is room");
+    for round in 1..5_u8 {
+        for number in 0..logical_sectors {
+            let at = (number * 37 + u64::from(round)) % logical_sectors;
+            region.write(at, &[round; 512]).map_err(|_| (round, number))?;
+        }
+    }
+    Ok(())
+}
+
+/// A region of twice its size had no room for its size in single sectors, whatever was flushed.
+#[test]
+fn a_region_of_the_least_size_takes_each_sector_again_and_again() {
+    for logical_sectors in [1, 100, 500] {
+        let sectors = least_sectors(logical_sectors);
+        assert_eq!(
+            write_alone(MemoryDevice::new(SECTOR_BYTES, sectors), logical_sectors),
+            Ok(())
+        );
+        for seed in 0..8 {
+            let device = MemoryDevice::capricious(SECTOR_BYTES, sectors, seed);
+            assert_eq!(
+                write_alone(device, logical_sectors),
+                Ok(()),
+                "{logical_sectors}, seed {seed}"
+            );
+        }
+    }
+    let twice = MemoryDevice::new(SECTOR_BYTES, 2 * 500);
+    assert_eq!(write_alone(twice, 500), Err((1, 498)), "less is too little");
 }

@@ -18,7 +18,7 @@ use super::planted::{Bug, has};
 /// Logical sectors of one record. A track of a drive has about as many: a longer one would not be written any quicker.
 pub const RECORD_SECTORS_MAX: u64 = 256;
 /// Sectors of the two copies of the header, in front of all places.
-pub(super) const HEADER_SECTORS: u64 = 2;
+pub const HEADER_SECTORS: u64 = 2;
 /// A header never says so many: nobody opens a region so often, and the next one is still a number.
 pub(super) const INCARNATIONS: u64 = 1 << 63;
 /// Bytes of a record in front of its payload.

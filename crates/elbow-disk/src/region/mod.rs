@@ -43,10 +43,10 @@ use elbow_ranges::RangeSet;
 
 pub use copies::Copies;
 pub use error::{Lsn, RegionError};
-pub use format::RECORD_SECTORS_MAX;
+pub use format::{HEADER_SECTORS, RECORD_SECTORS_MAX};
 pub use log::{ENTRY_HEAD_BYTES, Entries, Log};
 
-use format::{Age, HEADER_SECTORS, Head, Header, Mark};
+use format::{Age, Head, Header, Mark};
 use image::{Image, Record};
 use planted::{Bug, has};
 
@@ -117,6 +117,20 @@ pub fn probe<D: RangeDevice>(device: D) -> Result<Option<Identity>, RegionError>
         incarnation: header.incarnation,
         copies: header.mark.map_or(1, |mark| mark.copies),
     }))
+}
+
+/// The fewest sectors of a device on which a region for so many logical sectors can take each of them, however often: the headers, two sectors for each
+/// that was written alone, and room for one more write and a trim. With no more than these most writes have to move others. Writes that overlap in part
+/// can still find it full, as a record is kept whole while any of it is the newest.
+///
+/// ```
+/// assert_eq!(elbow_disk::region::least_sectors(1000), 2260);
+/// ```
+#[must_use]
+pub fn least_sectors(logical_sectors: u64) -> u64 {
+    logical_sectors
+        .saturating_mul(2)
+        .saturating_add(HEADER_SECTORS + TRIM_SECTORS + 1 + RECORD_SECTORS_MAX)
 }
 
 /// A region on a device. See the [module](self) for what holds.

@@ -10,10 +10,11 @@
 #![allow(clippy::disallowed_methods)] // sockets and what lies beside them, not storage
 
 use std::fs::DirBuilder;
-use std::io::{BufReader, ErrorKind};
+use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use serde::de::DeserializeOwned;
@@ -21,6 +22,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::messages;
 use crate::runtime_directory::{candidates, is_private, runtime_directory};
+use crate::signals::is_stopped;
+
+/// How often whoever waits for an answer looks whether the process can give one.
+const GLANCE: Duration = Duration::from_secs(1);
+/// A status is there at once, unless another client is being served.
+const STATUS_PATIENCE: Duration = Duration::from_secs(60);
+/// Whatever else may have to store all that a drive has.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(20 * 60);
 
 /// A kind of attachments, each with a directory of its own.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +58,15 @@ pub(crate) enum Request<Q> {
     Own {
         ask: Q,
     },
+}
+
+impl<Q> Request<Q> {
+    fn patience(&self) -> Duration {
+        match self {
+            Request::Status => STATUS_PATIENCE,
+            Request::Detach | Request::Own { .. } => ANSWER_PATIENCE,
+        }
+    }
 }
 
 /// What the process answers.
@@ -89,21 +107,21 @@ impl Place {
         self.file("disk")
     }
 
-    /// Listens, and is found from now on.
-    pub(crate) fn listen(&self, attached: &impl Attached) -> anyhow::Result<UnixListener> {
+    /// Listens, and is found from now on, before anything is there that would have to be taken away. Who asks is answered when it is served.
+    pub(crate) fn register(&self, attached: &impl Attached) -> anyhow::Result<Registration> {
         let socket = self.file("sock");
         // Left over from a process of the same number, if anything.
         let _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
-        let draft = self.file("new");
-        std::fs::write(&draft, serde_json::to_vec(attached)?)?;
-        std::fs::rename(draft, self.file("json"))?;
-        Ok(listener)
+        let place = self.clone();
+        let registration = Registration { place, listener };
+        registration.update(attached)?;
+        Ok(registration)
     }
 
     /// Nobody finds it any more.
     pub(crate) fn forget(&self) {
-        for ending in ["json", "sock"] {
+        for ending in ["json", "new", "sock"] {
             // It may never have been there.
             let _ = std::fs::remove_file(self.file(ending));
         }
@@ -131,12 +149,61 @@ impl Place {
     {
         let lost = || format!("{device}: lost the process of the {}", self.kind.what);
         let mut stream = self.connect().with_context(lost)?;
+        let patience = request.patience();
         messages::send(&mut stream, request).with_context(lost)?;
-        match messages::receive(&mut BufReader::new(stream)).with_context(lost)? {
+        stream.set_read_timeout(Some(GLANCE)).with_context(lost)?;
+        let mut answers = BufReader::new(stream);
+        if !self.begins_to_answer(&mut answers, patience).with_context(lost)? {
+            bail!("{device}: its process does not answer (PID {})", self.pid);
+        }
+        match messages::receive(&mut answers).with_context(lost)? {
             Some(Reply::Refused { message }) => bail!("{device}: {message}"),
             Some(Reply::Done { answer }) => Ok(answer),
             None => bail!(lost()),
         }
+    }
+
+    /// Waits for an answer; `false` where none comes in time, or its process is stopped and cannot give one.
+    fn begins_to_answer(&self, answers: &mut impl BufRead, patience: Duration) -> io::Result<bool> {
+        let end = Instant::now() + patience;
+        loop {
+            match answers.fill_buf().map(drop) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    if is_stopped(self.pid.cast_signed()) || Instant::now() > end {
+                        return Ok(false);
+                    }
+                }
+                answered => return answered.map(|()| true),
+            }
+        }
+    }
+}
+
+/// What others find of this process, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    place: Place,
+    listener: UnixListener,
+}
+
+impl Registration {
+    /// Says what is attached, in place of what was said before.
+    pub(crate) fn update(&self, attached: &impl Attached) -> anyhow::Result<()> {
+        let draft = self.place.file("new");
+        std::fs::write(&draft, serde_json::to_vec(attached)?)?;
+        Ok(std::fs::rename(draft, self.place.file("json"))?)
+    }
+
+    /// Where clients come.
+    pub(crate) fn listener(&self) -> io::Result<UnixListener> {
+        self.listener.try_clone()
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.place.forget();
     }
 }
 
@@ -193,7 +260,7 @@ pub(crate) fn alive<A: Attached>(kind: Kind, device: &str) -> anyhow::Result<(Pl
 }
 
 /// As it calls itself.
-fn absolute(device: &str) -> Option<String> {
+pub(super) fn absolute(device: &str) -> Option<String> {
     let absolute = |path: &str| Some(std::path::absolute(path).ok()?.to_str()?.to_owned());
     match device.strip_prefix("unix:") {
         Some(path) => Some(format!("unix:{}", absolute(path)?)),

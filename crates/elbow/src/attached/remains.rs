@@ -28,13 +28,21 @@ pub(crate) fn take_away(device: &str, hidden: &Path) -> Result<()> {
     if device.starts_with("tcp:") {
         return Ok(());
     }
-    if !device.starts_with("/dev/loop") {
+    // A process that was killed before it had a block device is known by the file of it.
+    if !device.starts_with("/dev/loop") && hidden != Path::new(device) {
         return unmount(device.as_ref());
     }
-    if file_of_loop_device(device.as_ref()).is_some_and(|file| file == hidden) {
-        run("losetup", &["--detach", device]);
+    for device in loop_devices_over(hidden) {
+        run("losetup", &["--detach", &device]);
     }
     unmount(hidden)
+}
+
+fn loop_devices_over(file: &Path) -> Vec<String> {
+    let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let devices = devices.filter_map(|device| Some(format!("/dev/{}", device.file_name().to_str()?)));
+    let is_over = |device: &String| file_of_loop_device(device.as_ref()).is_some_and(|found| found == file);
+    devices.filter(is_over).collect()
 }
 
 fn remove_socket(path: &Path) {

@@ -1,7 +1,7 @@
 //! The process behind `attach`: serves what it was given, and ends when that is detached.
 //!
-//! Clients are answered one after the other. A signal that ends programs takes the attachment away, whoever uses it, and stores all that it was
-//! given.
+//! Clients are answered one after the other. A signal that ends programs takes the attachment away, and stores all that it was given: of an emulated
+//! drive whoever uses it; of a region when nobody uses it any more, or at the next such signal.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Write};
@@ -10,16 +10,16 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueHint};
 use elbow_drive::{Attachment, AttachmentKind, Link, NbdAddress};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::registry::{Attached, Place, Reply, Request};
+use super::registry::{Attached, Place, Registration, Reply, Request, absolute};
 use crate::background::start_again;
 use crate::output::{answer, print_message, sentence};
 use crate::signals::{self, Event};
@@ -27,6 +27,8 @@ use crate::{exit, messages};
 
 /// A client says what it wants at once.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(5);
+/// How often one that is to end looks whether it is still in use.
+const CLOSE_RETRY: Duration = Duration::from_secs(1);
 
 /// Where it is offered, and how it is served.
 #[derive(Args, Debug)]
@@ -50,6 +52,11 @@ pub(crate) trait Service {
     type Attached: Attached;
     type Request: DeserializeOwned + Send + 'static;
     type Answer: Serialize;
+    /// Whether the first signal that ends programs ends it though it is in use. Else it waits until it is not, or for a second one.
+    const ENDS_IN_USE: bool;
+
+    /// Its device can be used from now on.
+    fn ready(&mut self) {}
 
     /// What it has done.
     fn status(&mut self) -> Result<Self::Answer>;
@@ -83,13 +90,50 @@ pub(crate) fn start(offer: &OfferArgs, serve: impl FnOnce() -> Result<ExitCode>)
     Ok(ExitCode::from(exit::ELBOW_FAILED))
 }
 
-/// Opens the way to it that was asked for.
-pub(crate) fn open(offer: &OfferArgs, place: &Place, link: Link) -> Result<Attachment> {
-    let kind = match (&offer.file, &offer.nbd) {
+/// What has to be so before the first thread starts.
+pub(crate) fn prepare() {
+    signals::block_all();
+    // The kernel, short of memory, may wait for us to write what it has of our device: our own memory must not wait for that. It takes
+    // CAP_SYS_RESOURCE, and who lacks that goes on without.
+    let _ = rustix::process::configure_io_flusher_behavior(true);
+}
+
+fn kind(offer: &OfferArgs, place: &Place) -> AttachmentKind {
+    match (&offer.file, &offer.nbd) {
         (Some(path), _) => AttachmentKind::File(path.clone()),
         (None, Some(address)) => AttachmentKind::Nbd(address.clone()),
         (None, None) => AttachmentKind::Loop(place.hidden_file()),
+    }
+}
+
+/// Refuses what cannot be offered, as far as that is known before anything was done.
+///
+/// # Errors
+/// There is no FUSE; a block device is wanted by somebody else than root.
+#[allow(clippy::disallowed_methods, reason = "/dev/fuse")]
+pub(crate) fn check(offer: &OfferArgs, place: &Place) -> Result<()> {
+    let kind = kind(offer, place);
+    let is_root = rustix::process::geteuid().is_root();
+    ensure!(is_root || !matches!(kind, AttachmentKind::Loop(_)), refusal(&kind));
+    if !matches!(kind, AttachmentKind::Nbd(_)) {
+        let fuse = File::options().read(true).write(true).open("/dev/fuse");
+        fuse.with_context(|| refusal(&kind))?;
+    }
+    Ok(())
+}
+
+/// What it will be called, before it is there; of a block device, where its file is mounted.
+pub(crate) fn planned_name(offer: &OfferArgs, place: &Place) -> String {
+    let name = match kind(offer, place) {
+        AttachmentKind::Nbd(address) => return address.to_string(),
+        AttachmentKind::File(path) | AttachmentKind::Loop(path) => path.display().to_string(),
     };
+    absolute(&name).unwrap_or(name)
+}
+
+/// Opens the way to it that was asked for.
+pub(crate) fn open(offer: &OfferArgs, place: &Place, link: Link) -> Result<Attachment> {
+    let kind = kind(offer, place);
     Attachment::open(&kind, link).with_context(|| refusal(&kind))
 }
 
@@ -106,17 +150,23 @@ fn refusal(kind: &AttachmentKind) -> String {
 /// Serves until it is detached.
 pub(crate) fn serve<S: Service>(
     offer: &OfferArgs,
-    place: &Place,
+    registration: Registration,
     attached: &S::Attached,
-    service: S,
+    mut service: S,
 ) -> Result<ExitCode> {
-    let listener = place.listen(attached)?;
+    registration.update(attached)?;
     let (calls, called) = mpsc::channel();
-    listen(listener, calls.clone())?;
+    listen(registration.listener()?, calls.clone())?;
     stop_by_signal(calls)?;
     warn_of_strangers(attached.device());
     say_ready(offer, attached.device())?;
-    Ok(Server { service, place }.serve(&called))
+    service.ready();
+    let server = Server {
+        service,
+        registration,
+        stopping: Stopping::No,
+    };
+    Ok(server.serve(&called))
 }
 
 /// NBD asks nobody who he is.
@@ -184,31 +234,79 @@ fn stop_by_signal<Q: Send + 'static>(calls: Sender<Call<Q>>) -> Result<()> {
     })
 }
 
-struct Server<'p, S> {
-    service: S,
-    place: &'p Place,
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stopping {
+    No,
+    /// It ends when it is not in use any more.
+    Asked,
+    /// The same, and why it has not yet was said.
+    Told,
 }
 
-impl<S: Service> Server<'_, S> {
+struct Server<S> {
+    service: S,
+    registration: Registration,
+    stopping: Stopping,
+}
+
+impl<S: Service> Server<S> {
     fn serve(mut self, calls: &mpsc::Receiver<Call<S::Request>>) -> ExitCode {
-        while let Ok(Call::Asked(request, mut stream)) = calls.recv() {
-            let answered = match request {
-                Request::Detach => match self.service.close() {
-                    Ok(()) => return self.end(Some(stream)),
-                    Err(error) => Err(error),
-                },
-                Request::Status => self.service.status(),
-                Request::Own { ask } => self.service.own(ask),
-            };
-            // A client that went away needs no answer.
-            let _ = messages::send(&mut stream, reply(answered));
+        loop {
+            match self.next(calls) {
+                Ok(Call::Asked(request, client)) => {
+                    if let Some(client) = self.answer(request, client) {
+                        return self.end(Some(client));
+                    }
+                }
+                Ok(Call::Stop) if S::ENDS_IN_USE || self.stopping != Stopping::No => break,
+                Ok(Call::Stop) => self.stopping = Stopping::Asked,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if self.stopping != Stopping::No && self.closes() {
+                break;
+            }
         }
         self.end(None)
     }
 
+    fn next(&self, calls: &mpsc::Receiver<Call<S::Request>>) -> Result<Call<S::Request>, RecvTimeoutError> {
+        match self.stopping {
+            Stopping::No => calls.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Stopping::Asked | Stopping::Told => calls.recv_timeout(CLOSE_RETRY),
+        }
+    }
+
+    /// Answers a client, unless it gets the last answer.
+    fn answer(&mut self, request: Request<S::Request>, mut client: UnixStream) -> Option<UnixStream> {
+        let answered = match request {
+            Request::Detach => match self.service.close() {
+                Ok(()) => return Some(client),
+                Err(error) => Err(error),
+            },
+            Request::Status => self.service.status(),
+            Request::Own { ask } => self.service.own(ask),
+        };
+        // A client that went away needs no answer.
+        let _ = messages::send(&mut client, reply(answered));
+        None
+    }
+
+    /// Whether it could be taken away from its users.
+    fn closes(&mut self) -> bool {
+        let Err(error) = self.service.close() else { return true };
+        if self.stopping == Stopping::Asked {
+            let why = sentence(&error);
+            print_message(format_args!("{why}; it ends then, or at once with the next signal"));
+            self.stopping = Stopping::Told;
+        }
+        false
+    }
+
     fn end(self, client: Option<UnixStream>) -> ExitCode {
         let ended = self.service.end();
-        self.place.forget();
+        // Before the client knows: nobody finds it any more.
+        drop(self.registration);
         let code = match &ended {
             Ok(last) => S::code(last),
             Err(error) => exit_refused(error),

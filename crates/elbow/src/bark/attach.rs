@@ -13,7 +13,7 @@ use super::devices::{DeviceArgs, DeviceSet};
 use super::known::{Ask, AttachedRegion, REGIONS, Status};
 use crate::attached::registry::Place;
 use crate::attached::server::{self, OfferArgs, Service};
-use crate::{signals, size};
+use crate::size;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -50,7 +50,10 @@ Which of several devices will be done first says what each took for its last wri
 With copies a flush waits for all; when a device fails nothing more is taken, and what is there can still be read. Attach then again with --degraded, or with an empty \
 device in its place, which gets a copy. A device that was away gets one, too.
 
-A region that is there is attached as it is; --size then only has to be right. Where something else lies, nothing is touched.";
+A region that is there is attached as it is; --size then only has to be right. Where the first or last MiB holds something else, attach \
+refuses.
+
+SIGTERM ends the server when the device is not in use any more, a second one at once: then its users get errors. A service manager has to unmount first.";
 
 #[derive(Args, Debug)]
 pub(crate) struct AttachArgs {
@@ -72,35 +75,44 @@ pub(super) fn run(args: &AttachArgs) -> Result<ExitCode> {
 }
 
 fn serve(args: &AttachArgs) -> Result<ExitCode> {
-    signals::block_all();
+    server::prepare();
+    let place = Place::plan(REGIONS)?;
+    // Nothing is made for a device that cannot be.
+    server::check(&args.offer, &place)?;
+    if let Some(size) = args.size {
+        args.devices.check(size)?;
+    }
     let mut devices = args.devices.open(args.size.is_some(), args.degraded)?;
     let mut region = region(args, &mut devices)?;
-    let place = Place::plan(REGIONS)?;
     let sectors: u64 = region.devices().map(|device| device.shape().sectors).sum();
     let served = ServedRegion::start(region).context("cannot serve the region")?;
-    let attachment = server::open(&args.offer, &place, served.link())?;
-    let attached = AttachedRegion {
-        device: attachment.name(),
+    let mut attached = AttachedRegion {
+        device: server::planned_name(&args.offer, &place),
         on: devices.names(),
         copies: devices.copies(),
         bytes: served.link().bytes(),
         region_bytes: sectors * SECTOR_BYTES,
         pid: std::process::id(),
     };
+    let registration = place.register(&attached)?;
+    let attachment = server::open(&args.offer, &place, served.link())?;
+    attached.device = attachment.name();
     let service = RegionService {
         attached: attached.clone(),
         attachment,
         served,
-        _devices: devices,
+        devices,
     };
-    server::serve(&args.offer, &place, &attached, service)
+    server::serve(&args.offer, registration, &attached, service)
 }
 
 /// The region that is there, or a new one.
 fn region(args: &AttachArgs, devices: &mut DeviceSet) -> Result<Copies<impl RangeDevice + Send + use<>>> {
     let names = devices.names().join(", ");
     if let Some(identity) = devices.identity()? {
+        devices.check(identity)?;
         check_size(args, identity, &names)?;
+        args.devices.check_factor(identity).with_context(|| names.clone())?;
         return devices.recover(identity);
     }
     devices.check_blank()?;
@@ -122,7 +134,7 @@ struct RegionService {
     attachment: Attachment,
     served: ServedRegion,
     /// Nobody else has it as long as it is served.
-    _devices: DeviceSet,
+    devices: DeviceSet,
 }
 
 impl RegionService {
@@ -137,6 +149,12 @@ impl Service for RegionService {
     type Attached = AttachedRegion;
     type Request = Ask;
     type Answer = Status;
+    /// A file system that has lost its journal has lost what it has not stored yet.
+    const ENDS_IN_USE: bool = false;
+
+    fn ready(&mut self) {
+        self.devices.keep();
+    }
 
     fn status(&mut self) -> Result<Status> {
         RegionService::status(self)

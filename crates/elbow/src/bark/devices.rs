@@ -48,6 +48,29 @@ pub(super) struct DeviceSet {
 }
 
 impl DeviceArgs {
+    /// Refuses what cannot be, whatever it is to lie on.
+    pub(super) fn check(&self, bytes: u64) -> Result<()> {
+        let (factor, sharing) = (self.factor, 1);
+        NewRegion { bytes, factor, sharing }.check()
+    }
+
+    /// What is said of a region that is there has to be true.
+    pub(super) fn check_factor(&self, identity: Identity) -> Result<()> {
+        let Identity {
+            logical_sectors,
+            sectors,
+            ..
+        } = identity;
+        ensure!(
+            self.factor
+                .is_none_or(|factor| sectors / logical_sectors.max(1) == factor),
+            "a region of {} bytes for {} lies there; leave --factor away, or make it anew with `elbow bark format --force`",
+            sectors * SECTOR_BYTES,
+            logical_sectors * SECTOR_BYTES
+        );
+        Ok(())
+    }
+
     /// Opens all for this process alone. Files are made where there are none, if there is something to put into them. With `degraded`
     /// a copy may be missing.
     pub(super) fn open(&self, make: bool, degraded: bool) -> Result<DeviceSet> {
@@ -79,6 +102,16 @@ impl DeviceArgs {
 }
 
 impl CopyDevices {
+    /// Makes room for a new region, and removes by what something else would be known there.
+    fn prepare(&mut self, bytes: u64, factor: Option<u64>) -> Result<u64> {
+        let sectors = self.reserve(bytes, factor)?;
+        for locked_device in &self.0 {
+            // Devices that share a region are taken whole.
+            locked_device.wipe(sectors.min(locked_device.bytes() / SECTOR_BYTES))?;
+        }
+        Ok(sectors)
+    }
+
     fn identity(&self) -> Result<Option<Identity>> {
         match self.0[0].bytes() < 3 * SECTOR_BYTES {
             true => Ok(None),
@@ -115,6 +148,12 @@ impl CopyDevices {
 }
 
 impl DeviceSet {
+    /// Files that were made stay.
+    pub(super) fn keep(&mut self) {
+        let locked = self.groups.iter_mut().flatten().flat_map(|group| &mut group.0);
+        locked.for_each(LockedDevice::keep);
+    }
+
     /// What the devices are called.
     pub(super) fn names(&self) -> Vec<String> {
         let locked = self.groups.iter().flatten().flat_map(|group| &group.0);
@@ -144,17 +183,20 @@ impl DeviceSet {
         let (is_alone, factor) = (self.groups.len() == 1, self.factor);
         let devices = self.groups.iter_mut().map(|group| {
             let group = group.as_mut().context("a new region has all its copies")?;
-            let sectors = group.reserve(bytes, factor)?;
+            let sectors = group.prepare(bytes, factor)?;
             group.device(sectors, is_alone)
         });
         let devices = devices.collect::<Result<_>>()?;
         let copies = Copies::format(devices, bytes / SECTOR_BYTES, random()?);
-        copies.with_context(|| format!("cannot make a region on {}", self.names().join(", ")))
+        let failed = || format!("cannot make a region on {}", self.names().join(", "));
+        let copies = copies.with_context(failed)?;
+        let mut locked = self.groups.iter().flatten().flat_map(|group| &group.0);
+        locked.try_for_each(LockedDevice::sync_name).with_context(failed)?;
+        Ok(copies)
     }
 
     /// Finds the region that is there; on devices that are empty it is copied.
     pub(super) fn recover(&mut self, identity: Identity) -> Result<Copies<Device>> {
-        self.check(identity)?;
         let (is_alone, factor) = (self.groups.len() == 1, self.factor);
         let bytes = identity.logical_sectors * SECTOR_BYTES;
         let devices = self.groups.iter_mut().map(|group| {
@@ -179,7 +221,8 @@ impl DeviceSet {
         copies.with_context(|| format!("cannot recover the region on {}", self.names().join(", ")))
     }
 
-    fn check(&self, identity: Identity) -> Result<()> {
+    /// Refuses a region that cannot be a block device, or is not of these copies.
+    pub(super) fn check(&self, identity: Identity) -> Result<()> {
         let names = self.names().join(", ");
         ensure!(
             u64::from(identity.sector_bytes) == SECTOR_BYTES,

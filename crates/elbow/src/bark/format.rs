@@ -32,6 +32,7 @@ pub(crate) struct FormatArgs {
 
 /// Makes an empty region.
 pub(super) fn run(args: &FormatArgs) -> Result<ExitCode> {
+    args.devices.check(args.size)?;
     let mut devices = args.devices.open(true, false)?;
     if !args.force {
         let names = devices.names().join(", ");
@@ -41,5 +42,6 @@ pub(super) fn run(args: &FormatArgs) -> Result<ExitCode> {
         devices.check_blank()?;
     }
     drop(devices.format(args.size)?);
+    devices.keep();
     Ok(ExitCode::SUCCESS)
 }

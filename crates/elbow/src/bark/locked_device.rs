@@ -6,17 +6,23 @@
 )]
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use elbow_disk::SECTOR_BYTES;
-use elbow_file::range_device::{FileDevice, ThreadedDevice};
+use elbow_disk::region::{HEADER_SECTORS, least_sectors};
+use elbow_file::range_device::{Blocking, FileDevice, ThreadedDevice};
 use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock};
+use rustix::io::Errno;
+
+use crate::output::print_message;
 
 /// How much larger a region is than its content, where nobody says. Records of one sector take two; the rest is what writes can choose from.
 const FACTOR: u64 = 4;
-/// Below, every write would have to move others.
+/// Below, there is no room for the content; [`least_sectors`] are a little more.
 pub(super) const FACTOR_MIN: u64 = 2;
 pub(super) const FACTOR_MAX: u64 = 256;
 /// Requests that one of several devices has in flight; more than a log has between two flushes gain nothing.
@@ -31,6 +37,8 @@ pub(super) struct LockedDevice {
     file: File,
     is_block_device: bool,
     bytes: u64,
+    /// Made by us, and of no use yet: then it goes with this.
+    is_new: bool,
 }
 
 /// What a new region is to be.
@@ -43,37 +51,77 @@ pub(super) struct NewRegion {
     pub(super) sharing: u64,
 }
 
+impl NewRegion {
+    /// Refuses what cannot be, whatever it is to lie on.
+    pub(super) fn check(&self) -> Result<()> {
+        let size = self.bytes;
+        ensure!(
+            size > 0 && size.is_multiple_of(SECTOR_BYTES),
+            "{size} bytes are no whole number of sectors of {SECTOR_BYTES}: say another --size"
+        );
+        match self.factor {
+            Some(factor) => self.check_room(size.saturating_mul(factor), "--factor gives"),
+            None => Ok(()),
+        }
+    }
+
+    /// Of the whole region.
+    fn least_bytes(&self) -> u64 {
+        least_sectors(self.bytes / SECTOR_BYTES).saturating_mul(SECTOR_BYTES)
+    }
+
+    fn check_room(&self, bytes: u64, what: &str) -> Result<()> {
+        let (size, least) = (self.bytes, self.least_bytes());
+        ensure!(
+            bytes >= least,
+            "{what} {bytes} bytes; a region of --size {size} needs at least {least}, better {FACTOR} times its size"
+        );
+        Ok(())
+    }
+}
+
 impl LockedDevice {
-    /// Opens it. A file is made where there is none, if there is something to put into it.
+    /// Opens it. A file is made where there is none, if there is something to put into it; it is there for good when it is
+    /// [kept](Self::keep).
     pub(super) fn open(path: &Path, make: bool) -> Result<Self> {
         let name = path.display();
         let is_block_device = path.metadata().is_ok_and(|found| found.file_type().is_block_device());
-        // Of a block device: not what is mounted, or another region has.
-        let exclusive = if is_block_device { libc::O_EXCL } else { 0 };
-        let mut options = File::options();
-        options
-            .read(true)
-            .write(true)
-            .create(make && !is_block_device)
-            .truncate(false);
-        let opened = options.custom_flags(exclusive | libc::O_NONBLOCK).open(path);
-        let file = opened.with_context(|| match path.exists() {
-            true => format!("cannot open {name}"),
-            false => format!("{name} is not there; --size makes a region in a new file"),
-        })?;
+        let (file, is_new) = match open(path, is_block_device) {
+            Err(error) if error.kind() == ErrorKind::NotFound && make => {
+                (create(path).with_context(|| format!("cannot make {name}"))?, true)
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                bail!("{name} is not there; --size makes a region in a new file")
+            }
+            opened => (opened.with_context(|| format!("cannot open {name}"))?, false),
+        };
+        let kind = file.metadata()?.file_type();
         ensure!(
-            is_block_device || file.metadata()?.is_file(),
+            if is_block_device {
+                kind.is_block_device()
+            } else {
+                kind.is_file()
+            },
             "{name}: a region lies on a block device or an ordinary file"
         );
-        flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| anyhow::anyhow!("{name}: another process has it, perhaps an attached region"))?;
-        let bytes = rustix::fs::seek(&file, SeekFrom::End(0))?;
-        Ok(Self {
+        let mut locked = Self {
             path: path.to_owned(),
             file,
             is_block_device,
-            bytes,
-        })
+            bytes: 0,
+            is_new,
+        };
+        match flock(&locked.file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => bail!("{name}: another process has it, perhaps an attached region"),
+            locked => locked.with_context(|| format!("{name}: cannot be locked"))?,
+        }
+        locked.bytes = rustix::fs::seek(&locked.file, SeekFrom::End(0))?;
+        Ok(locked)
+    }
+
+    /// What was made stays.
+    pub(super) fn keep(&mut self) {
+        self.is_new = false;
     }
 
     pub(super) fn name(&self) -> String {
@@ -104,57 +152,160 @@ impl LockedDevice {
 
     /// Sees to it that there is room for its part of a region, and says how many sectors that takes.
     pub(super) fn reserve(&mut self, new: NewRegion) -> Result<u64> {
-        let name = self.path.display();
-        let size = new.bytes;
-        ensure!(
-            size.is_multiple_of(SECTOR_BYTES),
-            "{size} bytes are no whole number of sectors of {SECTOR_BYTES}: say another --size"
-        );
-        let part = |factor: u64| {
-            size.saturating_mul(factor)
-                .div_ceil(new.sharing)
-                .next_multiple_of(SECTOR_BYTES)
-        };
+        new.check()?;
+        let name = self.path.display().to_string();
+        let part = |bytes: u64| bytes.div_ceil(new.sharing).next_multiple_of(SECTOR_BYTES);
         let bytes = match (new.factor, self.bytes) {
-            (Some(factor), _) => part(factor),
-            (None, 0) => part(FACTOR),
+            (Some(factor), _) => part(new.bytes.saturating_mul(factor)),
+            (None, 0) => part(new.bytes.saturating_mul(FACTOR).max(new.least_bytes())),
             (None, bytes) => bytes,
         };
-        ensure!(
-            bytes.saturating_mul(new.sharing) / FACTOR_MIN >= size,
-            "{name} has {bytes} bytes; a region of --size {size} needs at least {FACTOR_MIN} times that, better {FACTOR}"
-        );
-        if self.bytes < bytes {
-            ensure!(
-                !self.is_block_device,
+        new.check_room(
+            bytes.saturating_mul(new.sharing),
+            &format!("{name}, with those that share it, has"),
+        )?;
+        match self.is_block_device {
+            true => ensure!(
+                self.bytes >= bytes,
                 "{name} has {} bytes, and {bytes} are needed: say a smaller --size or --factor",
                 self.bytes
-            );
-            self.grow(bytes)?;
+            ),
+            false => self.allocate(bytes)?,
         }
         Ok(bytes / SECTOR_BYTES)
     }
 
-    /// A file that has no blocks yet could find none later, when a commit waits for it.
-    fn grow(&mut self, bytes: u64) -> Result<()> {
-        let grown = match fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
-            Err(rustix::io::Errno::OPNOTSUPP) => self.file.set_len(bytes),
-            grown => grown.map_err(Into::into),
+    /// A file that has no blocks yet, or holes, could find none later, when a commit waits for it.
+    fn allocate(&mut self, bytes: u64) -> Result<()> {
+        let name = self.path.display();
+        let allocated = match fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
+            Err(Errno::OPNOTSUPP) => {
+                print_message(format_args!(
+                    "{name}: its file system sets no room aside: when it is full, the region fails"
+                ));
+                match self.bytes < bytes {
+                    true => self.file.set_len(bytes),
+                    false => Ok(()),
+                }
+            }
+            allocated => allocated.map_err(Into::into),
         };
-        grown.with_context(|| format!("{}: cannot be made {bytes} bytes long", self.path.display()))?;
-        self.bytes = bytes;
+        allocated.with_context(|| format!("{name}: cannot be made {bytes} bytes long"))?;
+        self.bytes = self.bytes.max(bytes);
         Ok(())
+    }
+
+    /// Removes by what something else would be known in the first sectors, which become a region. The headers stay until the new ones are written:
+    /// their number goes into it.
+    pub(super) fn wipe(&self, sectors: u64) -> Result<()> {
+        let looked_at = LOOKED_AT_BYTES / SECTOR_BYTES;
+        let first = HEADER_SECTORS..looked_at.min(sectors);
+        let has_end = sectors == self.bytes / SECTOR_BYTES;
+        let last = if has_end {
+            sectors.saturating_sub(looked_at).max(first.end)
+        } else {
+            sectors
+        }..sectors;
+        let mut device = Blocking::new(self.device()?);
+        for range in [first, last] {
+            if !range.is_empty() {
+                let zeros = vec![0; ((range.end - range.start) * SECTOR_BYTES) as usize];
+                device.write(range.start, &zeros)?;
+            }
+        }
+        Ok(device.flush()?)
+    }
+
+    /// The name of a new file is there after a power cut.
+    pub(super) fn sync_name(&self) -> io::Result<()> {
+        if !self.is_new {
+            return Ok(());
+        }
+        let path = std::path::absolute(&self.path)?;
+        File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+    }
+
+    /// The very file that is locked, whatever has its name by now.
+    fn locked_path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
     }
 
     /// For one process that asks for one thing after the other.
     pub(super) fn device(&self) -> Result<FileDevice> {
-        let opened = FileDevice::open(&self.path, SECTOR_BYTES as u32);
+        let opened = FileDevice::open(&self.locked_path(), SECTOR_BYTES as u32);
         opened.with_context(|| format!("cannot open {}", self.path.display()))
     }
 
     /// With requests in flight, so that others are not waited for.
     pub(super) fn threaded(&self) -> Result<ThreadedDevice> {
-        let opened = ThreadedDevice::open(&self.path, SECTOR_BYTES as u32, THREADS);
+        let opened = ThreadedDevice::open(&self.locked_path(), SECTOR_BYTES as u32, THREADS);
         opened.with_context(|| format!("cannot open {}", self.path.display()))
+    }
+
+    /// Whether its name is still that of this file.
+    fn has_its_name(&self) -> bool {
+        let (Ok(ours), Ok(named)) = (self.file.metadata(), self.path.symlink_metadata()) else {
+            return false;
+        };
+        (ours.dev(), ours.ino()) == (named.dev(), named.ino())
+    }
+}
+
+impl Drop for LockedDevice {
+    fn drop(&mut self) {
+        if self.is_new && self.has_its_name() {
+            // Nothing is lost where that fails: it is an empty region.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn open(path: &Path, is_block_device: bool) -> io::Result<File> {
+    // Of a block device: not what is mounted, or another region has.
+    let exclusive = if is_block_device { libc::O_EXCL } else { 0 };
+    let mut options = File::options();
+    options.read(true).write(true);
+    options.custom_flags(exclusive | libc::O_NONBLOCK).open(path)
+}
+
+/// For its user alone: who reads a journal reads files that he may not.
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true).create_new(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use elbow_disk::region::{Region, probe};
+    use elbow_file::range_device::RangeDevice;
+
+    use super::*;
+
+    /// It was opened a second time by its name: then the lock was on one file and the region on another.
+    #[test]
+    fn what_was_locked_and_looked_at_is_what_is_written() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (path, moved) = (directory.path().join("region"), directory.path().join("moved"));
+        let mut locked = LockedDevice::open(&path, true).expect("it is made");
+        std::fs::rename(&path, &moved).expect("it is renamed");
+        let other = vec![7; 8 << 20];
+        std::fs::write(&path, &other).expect("it writes");
+        let new = NewRegion {
+            bytes: 1 << 20,
+            factor: None,
+            sharing: 1,
+        };
+        let sectors = locked.reserve(new).expect("there is room");
+        locked.wipe(sectors).expect("it writes");
+        let region = Region::format(locked.device().expect("it opens"), 1 << 11, 7);
+        drop(region.expect("a region"));
+        assert_eq!(locked.threaded().expect("it opens").shape().sectors, sectors);
+        drop(locked);
+        assert!(
+            std::fs::read(&path).expect("it reads") == other,
+            "nobody has looked at that"
+        );
+        let locked = LockedDevice::open(&moved, false).expect("it opens");
+        assert!(probe(locked.device().expect("it opens")).expect("it reads").is_some());
     }
 }

@@ -1,10 +1,11 @@
 //! Attached regions: what programs read and write through each door, what a dead server or a power cut below leaves, and what is refused.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -52,14 +53,27 @@ impl Region {
 
     /// Kills its server, waits until that is known to be dead, and takes away what it left.
     fn kill(self) -> Value {
-        let pid = rustix::process::Pid::from_raw(self.status()["pid"].as_i64().expect("a process") as i32);
-        rustix::process::kill_process(pid.expect("not 0"), rustix::process::Signal::KILL).expect("it is killed");
+        kill_process(self.pid(), Signal::KILL).expect("it is killed");
         while !refused(&["status", &self.device]).contains("has died") {
             std::thread::yield_now();
         }
         let output = self.detach();
         assert!(output.status.success(), "{}", text(&output.stderr));
         serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    fn pid(&self) -> Pid {
+        let pid = self.status()["pid"].as_i64().expect("a process");
+        Pid::from_raw(pid as i32).expect("not 0")
+    }
+
+    /// Waits until it is attached no more, by itself.
+    fn wait_until_it_is_gone(mut self) {
+        self.is_there = false;
+        while text(&bark(&["status"]).stdout).contains(&self.device) {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        assert!(refused(&["status", &self.device]).contains("is attached"));
     }
 
     fn open(&self) -> File {
@@ -534,4 +548,290 @@ fn the_guide_to_journals_runs() {
     let directory = TestDirectory::new();
     let said = run_guide(include_str!("../../../../docs/src/guide/bark.md"), directory.0.path());
     assert!(said.contains("range writes"), "{said}");
+}
+
+/// The first signal used to tear the journal off its file system.
+#[test]
+fn a_signal_does_not_end_the_journal_of_a_mounted_file_system() {
+    if is_root().is_none() {
+        return;
+    }
+    let directory = TestDirectory::new();
+    let on = directory.name("region");
+    let region = Region::attach(&[&on, "--size", "8M"]);
+    let mut ext4 = Ext4::make(&directory, &region.device);
+    ext4.mount(&region.device);
+    kill_process(region.pid(), Signal::TERM).expect("it is told");
+    for number in 0..50 {
+        let name = format!("after-{number}");
+        ext4.save(&name, &name).expect("the journal is there");
+    }
+    assert!(region.count("flushes") > 0, "it answers");
+    ext4.unmount();
+    region.wait_until_it_is_gone();
+    let region = Region::attach(&[&on]);
+    ext4.check(&region.device);
+    ext4.mount(&region.device);
+    for number in 0..50 {
+        let name = format!("after-{number}");
+        assert_eq!(ext4.read(&name), name);
+    }
+    ext4.unmount();
+}
+
+#[test]
+fn a_second_signal_ends_a_region_that_is_in_use() {
+    if has_fuse().is_none() {
+        return;
+    }
+    let directory = TestDirectory::new();
+    let (on, offered) = (directory.name("region"), directory.name("journal"));
+    let region = Region::attach(&[&on, "--size", "1M", "--file", &offered]);
+    let (file, pid) = (region.open(), region.pid());
+    kill_process(pid, Signal::TERM).expect("it is told");
+    for byte in 0..50 {
+        file.write_all_at(&[byte; 512], 0).expect("it writes");
+        file.sync_data().expect("it flushes");
+    }
+    kill_process(pid, Signal::INT).expect("it is told");
+    region.wait_until_it_is_gone();
+    assert!(file.write_all_at(&[1; 512], 0).is_err() || file.sync_data().is_err());
+    drop(file);
+    let region = Region::attach(&[&on, "--file", &offered]);
+    let mut found = [0; 512];
+    region.open().read_exact_at(&mut found, 0).expect("it reads");
+    assert_eq!(found, [49; 512]);
+}
+
+/// Field 9 of proc_pid_stat(5) of each thread; PF_MEMALLOC_NOIO is what PR_SET_IO_FLUSHER sets.
+fn allocates_without_io(pid: Pid) -> Vec<bool> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
+    let flags = threads.map(|thread| {
+        let stat = std::fs::read_to_string(thread.expect("a thread").path().join("stat")).expect("it reads");
+        let fields = stat.rsplit_once(')').expect("a name").1;
+        let flags = fields.split_whitespace().nth(6).expect("flags");
+        flags.parse::<u64>().expect("a number") & 0x0008_0000 != 0
+    });
+    flags.collect()
+}
+
+/// The kernel writes to our device to free memory: a thread that waits for memory on the way would wait for itself.
+#[test]
+fn a_server_never_waits_for_memory_that_it_has_to_free() {
+    // Root in a container may lack CAP_SYS_RESOURCE.
+    if rustix::process::configure_io_flusher_behavior(true).is_err() {
+        eprintln!("SKIPPED: this process lacks CAP_SYS_RESOURCE");
+        return;
+    }
+    // The server has to do it itself, and not have it from us.
+    rustix::process::configure_io_flusher_behavior(false).expect("as it was");
+    let directory = TestDirectory::new();
+    let region = Region::attach(&[&directory.name("region"), "--size", "1M", "--nbd", &directory.nbd()]);
+    let threads = allocates_without_io(region.pid());
+    assert!(threads.len() > 2 && threads.iter().all(|&is| is), "{threads:?}");
+}
+
+#[test]
+fn a_new_region_is_for_its_user_alone_and_has_all_its_blocks() {
+    let directory = TestDirectory::new();
+    let (on, sparse) = (directory.path("region"), directory.path("sparse"));
+    let made = |on: &Path| {
+        let output = bark(&["format", &on.display().to_string(), "--size", "1M"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let told = text(&output.stderr);
+        let metadata = on.metadata().expect("a file");
+        // Where its file system sets no room aside, that is told.
+        assert!(
+            metadata.blocks() * 512 >= metadata.len() || told.contains("sets no room aside"),
+            "{told}"
+        );
+        metadata
+    };
+    assert_eq!(made(&on).permissions().mode() & 0o777, 0o600);
+    let sized = File::create(&sparse).and_then(|file| file.set_len(16 << 20));
+    sized.expect("a file");
+    assert_eq!(sparse.metadata().expect("a file").blocks(), 0, "all of it is a hole");
+    assert_eq!(made(&sparse).len(), 16 << 20);
+}
+
+/// A region of twice its size had no room for its size in single sectors, however long one waited.
+#[test]
+fn a_region_takes_its_whole_size_in_single_sectors_again_and_again() {
+    if has_fuse().is_none() {
+        return;
+    }
+    let directory = TestDirectory::new();
+    let (on, offered) = (directory.name("region"), directory.name("journal"));
+    let least = (2 * 128 + 260) * 512;
+    let told = refused(&["attach", &on, "--size", "64k", "--factor", "2", "--file", &offered]);
+    assert!(told.contains(&format!("at least {least}")), "{told}");
+    assert!(!Path::new(&on).exists(), "nothing was made");
+    let sized = |bytes| File::create(&on).and_then(|file| file.set_len(bytes)).expect("a file");
+    sized(least - 512);
+    assert!(refused(&["attach", &on, "--size", "64k", "--file", &offered]).contains("at least"));
+    sized(least);
+    let region = Region::attach(&[&on, "--size", "64k", "--file", &offered]);
+    let file = region.open();
+    for round in 1..4_u8 {
+        for sector in 0..128 {
+            file.write_all_at(&[round; 512], sector * 512).expect("there is room");
+            file.sync_data().expect("there is room");
+        }
+    }
+    assert_eq!(region.count("refused_full"), 0, "{}", region.status());
+}
+
+/// What `blkid` would still have called a swap, a RAID member or a partition table.
+#[test]
+fn a_forced_format_leaves_no_trace_of_what_was_there() {
+    let directory = TestDirectory::new();
+    let (on, bytes) = (directory.name("region"), vec![0xEE_u8; 8 << 20]);
+    let formatted = |options: &[&str]| {
+        std::fs::write(&on, &bytes).expect("it writes");
+        let output = bark(&[&["format", &on, "--size", "1M", "--force"], options].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        std::fs::read(&on).expect("it reads")
+    };
+    let zeros = |part: &[u8]| part.iter().all(|&byte| byte == 0);
+    let whole = formatted(&[]);
+    assert!(
+        zeros(&whole[1024..1 << 20]) && zeros(&whole[7 << 20..]),
+        "first and last MiB"
+    );
+    let part = formatted(&["--factor", "4"]);
+    assert!(zeros(&part[1024..1 << 20]));
+    assert!(
+        part[4 << 20..] == bytes[4 << 20..],
+        "what is behind the region is not its own"
+    );
+}
+
+#[test]
+fn an_attach_that_fails_leaves_no_file_and_no_entry() {
+    let directory = TestDirectory::new();
+    let (first, second) = (directory.name("first"), directory.name("second"));
+    let region = Region::attach(&[&first, "--size", "1M", "--nbd", &directory.nbd()]);
+    let told = refused(&["attach", &second, "--size", "1M", "--nbd", &directory.nbd()]);
+    assert!(told.contains("cannot listen"), "{told}");
+    assert!(!Path::new(&second).exists());
+    assert!(refused(&["attach", &second, "--size", "1000", "--nbd", &directory.nbd()]).contains("no whole number"));
+    assert!(!Path::new(&second).exists());
+    // It has told nobody that it is ready: its parent's pipe is one that is only read.
+    let late = format!("unix:{}", directory.name("late"));
+    let args = [
+        "attach",
+        &second,
+        "--size",
+        "1M",
+        "--nbd",
+        &late,
+        "--foreground",
+        "--ready-fd=0",
+    ];
+    let output = bark(&args);
+    assert_eq!(output.status.code(), Some(125), "{}", text(&output.stderr));
+    let listed = text(&bark(&["status"]).stdout);
+    assert!(listed.contains(&region.device) && !listed.contains(&late), "{listed}");
+    assert!(!Path::new(&second).exists() && !directory.path("late").exists());
+}
+
+/// Between the file of a block device and the block device there used to be nothing that `detach` could find.
+#[test]
+fn what_a_server_leaves_that_is_killed_while_it_starts_is_taken_away() {
+    if is_root().is_none() {
+        return;
+    }
+    let directory = TestDirectory::new();
+    let on = directory.name("region");
+    let losetup = directory.path("losetup");
+    let real = if Path::new("/usr/sbin/losetup").exists() {
+        "/usr/sbin/losetup"
+    } else {
+        "/sbin/losetup"
+    };
+    std::fs::write(
+        &losetup,
+        format!("#!/bin/sh\n{real} \"$@\" >/dev/null\nkill -9 $PPID\n"),
+    )
+    .expect("it writes");
+    std::fs::set_permissions(&losetup, PermissionsExt::from_mode(0o755)).expect("a program");
+    let path = format!(
+        "{}:{}",
+        directory.0.path().display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let attach = Command::new(env!("CARGO_BIN_EXE_elbow"))
+        .args(["bark", "attach", &on, "--size", "1M"])
+        .env("PATH", path)
+        .stdin(Stdio::null())
+        .output();
+    assert_eq!(attach.expect("it runs").status.code(), Some(125));
+    let listed = text(&bark(&["status"]).stdout);
+    let line = listed.lines().find(|line| line.contains(&on)).expect("it is known");
+    assert!(line.ends_with("its process has died"), "{line}");
+    let hidden = line.split_whitespace().next().expect("a name");
+    let leads_there = |table: &str| succeeds(&mut Command::new(table)).contains(hidden);
+    assert!(leads_there("losetup") && leads_there("mount"), "it was killed between");
+    assert!(bark(&["detach", hidden]).status.success());
+    assert!(!leads_there("losetup") && !leads_there("mount") && !Path::new(hidden).exists());
+    assert!(!text(&bark(&["status"]).stdout).contains(&on));
+    assert!(
+        Region::attach(&[&on, "--nbd", &directory.nbd()])
+            .detach()
+            .status
+            .success()
+    );
+}
+
+#[test]
+fn a_server_that_is_stopped_keeps_nobody_waiting() {
+    let directory = TestDirectory::new();
+    let region = Region::attach(&[&directory.name("region"), "--size", "1M", "--nbd", &directory.nbd()]);
+    let pid = region.pid();
+    kill_process(pid, Signal::STOP).expect("it is stopped");
+    let told = [
+        refused(&["status", &region.device]),
+        refused(&["detach", &region.device]),
+    ];
+    kill_process(pid, Signal::CONT).expect("it goes on");
+    for told in told {
+        assert!(told.contains(&format!("does not answer (PID {pid})")), "{told}");
+    }
+}
+
+#[test]
+fn options_stand_in_front_of_two_dashes() {
+    let directory = TestDirectory::new();
+    let region = Region::attach(&[
+        "--size",
+        "1M",
+        "--nbd",
+        &directory.nbd(),
+        "--",
+        &directory.name("-region"),
+    ]);
+    assert!(region.detach().status.success());
+}
+
+#[test]
+fn what_is_wrong_with_a_region_is_told() {
+    let directory = TestDirectory::new();
+    let nowhere = directory.name("nowhere/region");
+    let told = refused(&["format", &nowhere, "--size", "1M"]);
+    assert!(told.contains("cannot make") && told.contains("No such file"), "{told}");
+    let on = directory.name("region");
+    assert!(bark(&["format", &on, "--size", "1M"]).status.success());
+    let told = refused(&[
+        "attach",
+        &on,
+        "--size",
+        "1M",
+        "--factor",
+        "8",
+        "--nbd",
+        &directory.nbd(),
+    ]);
+    assert!(told.contains("4194304 bytes for 1048576"), "{told}");
+    let region = Region::attach(&[&on, "--size", "1M", "--factor", "4", "--nbd", &directory.nbd()]);
+    assert!(region.detach().status.success());
 }

@@ -1,6 +1,7 @@
 //! What `elbow disk attach` is told: the drive, how it is driven, and its backing file.
 
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,13 +135,11 @@ impl AttachArgs {
 #[allow(clippy::disallowed_methods, reason = "the backing file")]
 fn open(path: &Path) -> Result<File> {
     let name = path.display();
-    let options = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path);
-    let file = options.with_context(|| format!("cannot open the backing file {name}"))?;
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    // What is on a drive is for its user alone, whatever the permissions of the files on it.
+    let file = options.mode(0o600).open(path);
+    let file = file.with_context(|| format!("cannot open the backing file {name}"))?;
     if !file.metadata()?.is_file() {
         bail!("{name}: the backing of a drive is an ordinary file");
     }

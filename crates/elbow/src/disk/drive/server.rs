@@ -11,8 +11,8 @@ use super::known::{Answer, Ask, AttachedDrive, DRIVES, Status};
 use super::options::AttachArgs;
 use crate::attached::registry::Place;
 use crate::attached::server::{self, Service};
+use crate::exit;
 use crate::output::print_message;
-use crate::{exit, signals};
 
 /// A drive that is served.
 pub(super) struct ServedDrive {
@@ -23,10 +23,12 @@ pub(super) struct ServedDrive {
 
 /// Serves a drive until it is detached.
 pub(super) fn run(args: &AttachArgs) -> Result<ExitCode> {
-    signals::block_all();
+    server::prepare();
     let (settings, backing) = args.settings()?;
     let place = Place::plan(DRIVES)?;
     let drive = EmulatedDrive::start(settings.clone(), backing).context("cannot start the drive")?;
+    let planned = server::planned_name(&args.offer, &place);
+    let registration = place.register(&attached(args, &settings, planned))?;
     let attachment = server::open(&args.offer, &place, drive.link())?;
     let attached = attached(args, &settings, attachment.name());
     let served = ServedDrive {
@@ -34,7 +36,7 @@ pub(super) fn run(args: &AttachArgs) -> Result<ExitCode> {
         attachment,
         drive,
     };
-    server::serve(&args.offer, &place, &attached, served)
+    server::serve(&args.offer, registration, &attached, served)
 }
 
 fn attached(args: &AttachArgs, settings: &Settings, device: String) -> AttachedDrive {
@@ -57,6 +59,7 @@ impl Service for ServedDrive {
     type Attached = AttachedDrive;
     type Request = Ask;
     type Answer = Answer;
+    const ENDS_IN_USE: bool = true;
 
     fn status(&mut self) -> Result<Answer> {
         Ok(answer(self.attached.clone(), self.drive.status()?))
