@@ -252,6 +252,8 @@ operations! {
     Rmdir: rmdir(dir: &Handle, name: &OsStr) -> () = dir.named(name);
     /// [`Storage::stat`]
     Stat: stat(dir: &Handle, name: &OsStr) -> Stat = dir.named(name);
+    /// [`Storage::stat_uncached`]
+    StatUncached: stat_uncached(dir: &Handle, name: &OsStr) -> Stat = dir.named(name);
     /// [`Storage::stat_handle`]
     StatHandle: stat_handle(handle: &Handle) -> Stat = handle;
     /// [`Storage::list`]
@@ -329,6 +331,7 @@ impl Operation {
             O::OpenDir
                 | O::Open
                 | O::Stat
+                | O::StatUncached
                 | O::StatHandle
                 | O::List
                 | O::Readlink

@@ -154,6 +154,16 @@ impl Storage for RealStorage {
         look(|flags, wanted| rustix::fs::statx(dir, name, flags | AtFlags::SYMLINK_NOFOLLOW, wanted))
     }
 
+    fn stat_uncached(&self, dir: &Handle, name: &OsStr) -> Result<Stat> {
+        let name = component(name)?;
+        // A client of NFS looks a name up again only when it has heard that the directory has changed, so that is asked for first.
+        look(|flags, wanted| {
+            rustix::fs::statx(dir, "", flags | AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC, wanted)
+        })?;
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
+        look(|none, wanted| rustix::fs::statx(dir, name, none | flags, wanted))
+    }
+
     fn stat_handle(&self, handle: &Handle) -> Result<Stat> {
         look(|flags, wanted| rustix::fs::statx(handle, "", flags | AtFlags::EMPTY_PATH, wanted))
     }

@@ -69,6 +69,8 @@ pub trait Storage: Send + Sync {
 
     /// Attributes of a named object.
     fn stat(&self, dir: &Handle, name: &OsStr) -> Result<Stat>;
+    /// The same as another machine sees them now, where a client of a network file system would answer from what it has seen before.
+    fn stat_uncached(&self, dir: &Handle, name: &OsStr) -> Result<Stat>;
     /// Attributes of an open object.
     fn stat_handle(&self, handle: &Handle) -> Result<Stat>;
     /// All names in a directory but `.` and `..`, in the storage's order.

@@ -256,6 +256,7 @@ impl Storage for Volatile {
         open_dir(dir: &Handle, name: &OsStr) -> Handle;
         open(dir: &Handle, name: &OsStr, access: Access) -> Handle;
         stat(dir: &Handle, name: &OsStr) -> Stat;
+        stat_uncached(dir: &Handle, name: &OsStr) -> Stat;
         stat_handle(handle: &Handle) -> Stat;
         list(dir: &Handle) -> Vec<DirEntry>;
         readlink(dir: &Handle, name: &OsStr) -> OsString;

@@ -242,7 +242,7 @@ fn check<T: Known>(tree: &Tree<'_>, path: &Path, expected: &Expected<T>, own: &O
 
 fn check_same(tree: &Tree<'_>, path: &Path, seen: &impl Known) -> Result<Option<String>, Errno> {
     let (dir, name) = tree.parent_of(path)?;
-    let now = tree.storage.stat(&dir, &name)?;
+    let now = tree.storage.stat_uncached(&dir, &name)?;
     Ok(seen.difference(&now).map(str::to_owned))
 }
 
@@ -252,6 +252,9 @@ fn check_names(
     names: &BTreeSet<OsString>,
     own: &OsStr,
 ) -> Result<Option<Difference>, Errno> {
+    let (dir, name) = tree.parent_of(path)?;
+    // Of names, too, a client of a network file system remembers what it has seen, until it hears that the directory has changed.
+    tree.storage.stat_uncached(&dir, &name)?;
     let now = tree.storage.list(&tree.dir(path)?)?;
     let added = || {
         now.iter()
@@ -266,7 +269,7 @@ fn check_names(
 
 fn check_absent(tree: &Tree<'_>, path: &Path) -> Result<Option<String>, Errno> {
     let (dir, name) = tree.parent_of(path)?;
-    match tree.storage.stat(&dir, &name) {
+    match tree.storage.stat_uncached(&dir, &name) {
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(errno),
         Ok(_) => Ok(Some("it was created by somebody else".into())),

@@ -111,7 +111,7 @@ impl<'a> Turn<'a> {
     fn has_name(&self, file: &Handle) -> Result<bool, Errno> {
         let (mine, named) = (
             self.storage.stat_handle(file)?,
-            self.storage.stat(self.root, OsStr::new(TURN)),
+            self.storage.stat_uncached(self.root, OsStr::new(TURN)),
         );
         Ok(none_if_missing(named)?.is_some_and(|named| (named.dev, named.ino) == (mine.dev, mine.ino)))
     }

@@ -34,6 +34,9 @@ const LIST_VISIBLE: &str = "find . -mindepth 1 -name '.elbow-*' -prune -o -minde
 /// Kills that came too late for their moment are repeated so many times at most.
 const TRIES: usize = 4;
 
+/// Seen to be enough for a commit over another one where the check asked no server.
+const ROUNDS_ON_ONE_FILE: usize = 4;
+
 /// When the client is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
@@ -186,6 +189,40 @@ fn assert_jobs_side_by_side(mount: &Mount) {
     assert_committed(&pair.client.finish(of_client));
     let expected = pair.tree_of(&format!("{OLD} && {{ {JOB}; }} && {{ {BESIDE}; }}"));
     assert_eq!(pair.tree(), expected);
+}
+
+/// Both give one file another content: the content is that of the job that committed, and the other one says whose it was.
+fn assert_one_of_two_on_one_file(pair: &mut Pair) {
+    // What a machine remembers of the file from before is older than this.
+    for machine in [&mut pair.server, &mut pair.client] {
+        machine.run("sleep 4; cat /mnt/nfs/log");
+    }
+    let of_server = start_waiting(&mut pair.server, "echo server > log");
+    let of_client = start_waiting(&mut pair.client, "echo client > log");
+    pair.client.run(": > /run/go");
+    pair.server.run(": > /run/go");
+    let ends = [pair.server.finish(of_server), pair.client.finish(of_client)];
+    let log = pair.server.run(&format!("cat {EXPORT}/log"));
+    let said = format!("{log}--- server\n{}--- client\n{}", ends[0].said, ends[1].said);
+    for (ended, name) in ends.iter().zip(["server", "client"]) {
+        let is_committed = ended.code == 0;
+        assert_eq!(is_committed, log.trim() == name, "{said}");
+        assert!(is_committed || ended.said.contains("while the job ran: log"), "{said}");
+    }
+    let left = pair.server.run(&format!("cd {EXPORT} && ls -A"));
+    assert!(!left.contains(".elbow-"), "{left}");
+}
+
+/// A client of NFS answered from what it had seen before the other machine's commit, and both jobs committed.
+#[test]
+fn of_two_machines_that_change_one_file_one_is_told() {
+    let Some(lab) = Lab::new() else { return };
+    let mut pair = Pair::boot(&lab, &VERSION_4);
+    pair.restore();
+    pair.mount_client();
+    for _ in 0..ROUNDS_ON_ONE_FILE {
+        assert_one_of_two_on_one_file(&mut pair);
+    }
 }
 
 #[test]
