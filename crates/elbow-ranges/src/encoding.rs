@@ -215,6 +215,22 @@ impl Writer {
         self.u8(value as u8);
     }
 
+    /// Two numbers, as [`varint`](Self::varint) writes them one after the other.
+    #[inline]
+    pub(crate) fn varint_pair(&mut self, first: u64, second: u64) {
+        if (first | second) >> (2 * 7) != 0 {
+            self.varint(first);
+            return self.varint(second);
+        }
+        // Most distances and lengths of a list are that short, and both are written at once.
+        let (first, first_bytes) = two_groups(first);
+        let (second, second_bytes) = two_groups(second);
+        let length = self.bytes.len() + first_bytes + second_bytes;
+        let both = first | second << (8 * first_bytes);
+        self.bytes.extend_from_slice(&both.to_le_bytes());
+        self.bytes.truncate(length);
+    }
+
     /// A number of either sign; short when it is near zero.
     pub fn signed(&mut self, value: i64) {
         self.varint(((value << 1) ^ (value >> 63)) as u64);
@@ -257,6 +273,14 @@ const GOES_ON: u64 = 0x8080_8080_8080_8080;
 /// Bytes that [`Writer::varint`] takes for a number.
 pub(crate) fn varint_bytes(value: u64) -> usize {
     (u64::BITS - (value | 1).leading_zeros()).div_ceil(7) as usize
+}
+
+/// A number below 2^14 as a varint, and how many bytes that has.
+#[inline]
+fn two_groups(value: u64) -> (u32, usize) {
+    let goes_on = u32::from(value >= 0x80);
+    let value = value as u32;
+    (value & 0x7f | goes_on << 7 | (value >> 7) << 8, 1 + goes_on as usize)
 }
 
 /// The groups of 7 bits of a number below 2^56, one in each byte.
@@ -382,6 +406,41 @@ impl<'a> Reader<'a> {
             }
         }
         bad("a number does not fit 64 bits")
+    }
+
+    /// Two numbers one after the other.
+    ///
+    /// # Errors
+    /// As [`varint`](Self::varint).
+    #[inline]
+    pub(crate) fn varint_pair(&mut self) -> Result<(u64, u64), DecodeError> {
+        match self.short_pair() {
+            Some(pair) => Ok(pair),
+            None => Ok((self.varint()?, self.varint()?)),
+        }
+    }
+
+    /// Two numbers that have eight bytes together at most, if they are so and in their shortest form.
+    #[inline]
+    fn short_pair(&mut self) -> Option<(u64, u64)> {
+        let word = u64::from_le_bytes(*self.bytes.get(self.at..)?.first_chunk()?);
+        let ends = !word & GOES_ON;
+        let second_ends = ends & ends.wrapping_sub(1);
+        if second_ends == 0 {
+            return None;
+        }
+        let (first_bits, bits) = (ends.trailing_zeros() + 1, second_ends.trailing_zeros() + 1);
+        let (first, both) = (
+            word & (u64::MAX >> (u64::BITS - first_bits)),
+            word & (u64::MAX >> (u64::BITS - bits)),
+        );
+        let second = both >> first_bits;
+        let is_shortest = |groups: u64, bits: u32| bits == 8 || groups >> (bits - 8) != 0;
+        if !is_shortest(first, first_bits) || !is_shortest(second, bits - first_bits) {
+            return None;
+        }
+        self.at += bits as usize / 8;
+        Some((gather(first), gather(second)))
     }
 
     /// A number that is the count of items to follow, each of at least `item_bytes_min` (1 or more) bytes; safe to

@@ -2,8 +2,8 @@
 
 mod support;
 
-use elbow_ranges::RangeSet;
 use elbow_ranges::encoding::{DecodeError, ENVELOPE_BYTES, Reader, Writer, open_sealed, seal};
+use elbow_ranges::{Footprint, RangeSet};
 use rand::Rng;
 use rand::rngs::StdRng;
 use support::{base, for_each_seed, range};
@@ -173,6 +173,58 @@ fn numbers_are_refused_that_no_encoder_writes() {
         Err(DecodeError::BadValue { at: 0, .. })
     ));
     assert_eq!(Reader::new(&[7]).u32().unwrap(), 7);
+}
+
+/// Distance and length of a range are written and read at once where both are short.
+#[test]
+fn numbers_of_a_list_have_the_form_of_single_numbers() {
+    let edges = [
+        1,
+        127,
+        128,
+        16_383,
+        16_384,
+        1 << 21,
+        (1 << 28) - 1,
+        1 << 28,
+        1 << 49,
+        1 << 60,
+    ];
+    for distance in edges {
+        for length in edges {
+            // The second range keeps the list from being one extent.
+            let list = [(distance, length), (distance + length + 3, 1)];
+            let footprint = Footprint::from_list(list).expect("a list");
+            let (mut of_list, mut singly) = (Writer::new(), Writer::new());
+            footprint.encode(&mut of_list);
+            singly.u8(0x12);
+            for number in [2, distance, length, 3, 1, 0] {
+                singly.varint(number);
+            }
+            let bytes = of_list.finish();
+            assert_eq!(bytes, singly.finish(), "{distance} {length}");
+            assert_eq!(Footprint::decode(&mut Reader::new(&bytes)), Ok(footprint));
+        }
+    }
+}
+
+/// Wherever they stand, and whatever follows.
+#[test]
+fn numbers_of_a_list_are_refused_that_are_longer_than_they_need_to_be() {
+    for pair in [&[0x80, 0x00, 0x05][..], &[0x05, 0x85, 0x00], &[0x81, 0x80, 0x00, 0x05]] {
+        for padding in [0, 8] {
+            let mut bytes = vec![0x12, 2];
+            bytes.extend_from_slice(pair);
+            bytes.extend_from_slice(&[3, 1, 0]);
+            bytes.resize(bytes.len() + padding, 0x01);
+            let found = Footprint::decode(&mut Reader::new(&bytes));
+            let what = "a number is longer than it needs to be";
+            assert!(
+                matches!(found, Err(DecodeError::BadValue { what: said, .. }) if said == what),
+                "{pair:x?} {found:?}"
+            );
+        }
+    }
 }
 
 #[test]

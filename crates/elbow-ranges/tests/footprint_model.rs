@@ -312,6 +312,8 @@ fn what_was_written_comes_back() {
         let (footprint, _) = footprint(rng);
         let bytes = encoded(&footprint);
         assert_eq!(footprint.encoded_bytes(), bytes.len(), "{footprint}");
+        let within = [bytes.len() - 1, bytes.len(), 20 * bytes.len() + 100].map(|most| footprint.encodes_within(most));
+        assert_eq!(within, [false, true, true], "{footprint}");
         assert_eq!(decoded(&bytes).as_ref(), Some(&footprint));
         for cut in 0..bytes.len() {
             assert!(decoded(&bytes[..cut]).is_none(), "cut at {cut}: {footprint}");

@@ -535,14 +535,14 @@ fn fits(file: &FileName, request: &Request) -> Result<(), LockError> {
     let Some((_, _, footprint)) = request.list() else {
         return Ok(());
     };
-    // Measured without encoding it: that is done once, to send it.
-    match footprint.encoded_bytes() {
-        bytes if bytes > wire::FRAME_BYTES_MAX - REQUEST_BYTES_MAX => Err(LockError::TooLong {
-            file: file.clone(),
-            bytes,
-        }),
-        _ => Ok(()),
+    // Without encoding it: that is done once, to send it.
+    if footprint.encodes_within(wire::FRAME_BYTES_MAX - REQUEST_BYTES_MAX) {
+        return Ok(());
     }
+    Err(LockError::TooLong {
+        file: file.clone(),
+        bytes: footprint.encoded_bytes(),
+    })
 }
 
 fn refused(file: &FileName, reply: Reply) -> LockError {

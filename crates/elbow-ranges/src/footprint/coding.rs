@@ -90,6 +90,26 @@ impl Footprint {
         }
     }
 
+    /// Whether [`encode`](Self::encode) writes at most so many bytes; where that is far less, without measuring each range.
+    ///
+    /// ```
+    /// use elbow_ranges::Footprint;
+    ///
+    /// let footprint = Footprint::from_list((0..1000).map(|i| (i * 400, 100)))?;
+    /// assert!(footprint.encodes_within(8) && !footprint.encodes_within(7));
+    /// # Ok::<(), elbow_ranges::PatternError>(())
+    /// ```
+    #[must_use]
+    pub fn encodes_within(&self, bytes: usize) -> bool {
+        const VARINT_BYTES_MAX: usize = 10;
+        let is_far_less = match &self.form {
+            // Two numbers of each, behind the form and the counts of runs and patterns.
+            Form::List(list) if list.patterns.is_empty() => (2 * list.runs.len() + 3) * VARINT_BYTES_MAX <= bytes,
+            _ => false,
+        };
+        is_far_less || self.encoded_bytes() <= bytes
+    }
+
     /// Reads what [`encode`](Self::encode) wrote. Allocates at most in proportion to the input.
     ///
     /// # Errors
@@ -123,8 +143,7 @@ fn write_list(list: &List, writer: &mut Writer) {
     writer.varint(list.runs.len() as u64);
     let mut before = 0;
     for run in &list.runs {
-        writer.varint(run.start - before);
-        writer.varint(run.end - run.start);
+        writer.varint_pair(run.start - before, run.end - run.start);
         before = run.end;
     }
     writer.varint(list.patterns.len() as u64);
@@ -177,7 +196,7 @@ fn read_runs(reader: &mut Reader<'_>) -> Result<Vec<Run>, DecodeError> {
     for number in 0..count {
         let at = reader.offset();
         let bad = |what| DecodeError::BadValue { at, what };
-        let (distance, length) = (reader.varint()?, reader.varint()?);
+        let (distance, length) = reader.varint_pair()?;
         if distance == 0 && number > 0 {
             return Err(bad("two ranges touch"));
         }
