@@ -92,10 +92,13 @@ impl Workspace {
 
     /// The files whose name ends in `.rs`.
     pub(crate) fn rust_files(&self) -> impl Iterator<Item = &Path> {
-        self.files
-            .iter()
-            .map(PathBuf::as_path)
-            .filter(|file| file.extension().is_some_and(|extension| extension == "rs"))
+        self.files_with("rs")
+    }
+
+    /// The files whose name ends in this, behind a dot.
+    pub(crate) fn files_with(&self, extension: &'static str) -> impl Iterator<Item = &Path> {
+        let files = self.files.iter().map(PathBuf::as_path);
+        files.filter(move |file| file.extension().is_some_and(|found| found == extension))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cli       what can be asked for          run, mount     begin jobs, mount them, end them
-//!   ending    commit or roll back, timed     jobs, status, diff, commit, rollback    talk to the process of a job (control, responder)
+//!   job_end   commit or roll back, timed     jobs, status, diff, commit, rollback    talk to the process of a job (control, job_server)
 //!   progress  what is seen meanwhile
 //!   report    what is said at the end        recover, completions, man
 //!   json, names    what is said to programs; report_file    where `--report` writes; suggest    for mistyped words

@@ -36,7 +36,7 @@ struct Report<T> {
 }
 
 impl<T: Serialize> Report<T> {
-    fn print_message(args: &RecoverArgs, jobs: Vec<T>) -> anyhow::Result<()> {
+    fn answer(args: &RecoverArgs, jobs: Vec<T>) -> anyhow::Result<()> {
         let directory = DirectoryName::of(args.directory());
         Ok(answer(json::line(&Self { directory, jobs })?)?)
     }
@@ -75,7 +75,7 @@ fn end_jobs(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     if args.search {
         found.extend(site.recover_orphans(args.force)?);
     }
-    print_message(args, &site, &found)?;
+    report(args, &site, &found)?;
     let is_named = !args.retry.is_empty();
     let is_left = |action| match action {
         RecoverAction::Foreign | RecoverAction::Damaged | RecoverAction::Failed => true,
@@ -93,9 +93,9 @@ fn code(is_left: bool) -> ExitCode {
     }
 }
 
-fn print_message(args: &RecoverArgs, site: &Site, found: &[Recovered]) -> anyhow::Result<()> {
+fn report(args: &RecoverArgs, site: &Site, found: &[Recovered]) -> anyhow::Result<()> {
     if args.json {
-        return Report::print_message(args, found.iter().map(Ended::from).collect());
+        return Report::answer(args, found.iter().map(Ended::from).collect());
     }
     for job in found {
         answer(line(site, job))?;
@@ -133,7 +133,7 @@ fn abandon(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     let site = Site::open_one(args.directory())?;
     let found = site.abandon(&args.abandon)?;
     if args.json {
-        Report::print_message(args, found.iter().map(given_up).collect())?;
+        Report::answer(args, found.iter().map(given_up).collect())?;
     } else {
         for given_up in &found {
             answer(line(&site, &given_up.job))?;
@@ -208,7 +208,7 @@ fn show(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if args.json {
-        Report::print_message(args, found)?;
+        Report::answer(args, found)?;
         return Ok(ExitCode::SUCCESS);
     }
     for shown in &found {

@@ -73,7 +73,7 @@ pub enum ProfileError {
         found: u32,
     },
     /// A profile that recommends nothing.
-    #[error("the profile found no rotation, so no place is quicker than another; use the device without it")]
+    #[error("the profile found no period, so nobody knows which place is quicker; use the device without it")]
     NoRotation,
     /// A device that does not know what time it is.
     #[error("the device has no clock, so nobody knows where its head is; use one that has")]

@@ -2,6 +2,7 @@
 //!
 //! The format is described key by key in `docs/src/reference/profile-file.md`.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -11,8 +12,13 @@ use super::{Identity, ProfileError};
 
 /// The version of the file that is written, and the only one that is read.
 pub const FORMAT: u32 = 1;
-/// Rows that a file has at most; [`measure`](super::measure()) makes fewer than 1000.
-const ROWS_MAX: usize = 100_000;
+/// Rows that a file has at most, and writes of a row; [`measure`](super::measure()) makes fewer. They bound the memory that a file takes.
+const ROWS_MAX: usize = 1000;
+const ROW_WRITES_MAX: usize = 64;
+/// Bytes of a sector.
+const SECTOR_BYTES: RangeInclusive<u32> = 512..=65_536;
+/// Writes of a trial.
+const TRIAL_WRITES_MAX: u64 = 1 << 32;
 /// No device has more sectors.
 const SECTORS_MAX: u64 = 1 << 52;
 /// Less than a tenth is not worth a profile.
@@ -258,8 +264,10 @@ impl Profile {
 
     fn check(&self) -> Result<(), String> {
         let [start, end] = self.area_sectors;
-        if self.sector_bytes == 0 || self.write_sectors == 0 || start >= end {
-            return Err("sector_bytes, write_sectors and the sectors of the area have to be 1 or more".to_owned());
+        if !SECTOR_BYTES.contains(&self.sector_bytes) || self.write_sectors == 0 || start >= end {
+            return Err(
+                "sector_bytes has to be 512 to 65536, write_sectors and the sectors of the area 1 or more".to_owned(),
+            );
         }
         if self.row_count != self.rows.len() {
             return Err(format!(
@@ -294,7 +302,7 @@ impl Profile {
                 PERIOD_MS.start, PERIOD_MS.end
             ));
         }
-        if !((0.0..period_ms).contains(&jitter_ms) && turn_sectors.is_finite() && turn_sectors >= 1.0) {
+        if !((0.0..period_ms).contains(&jitter_ms) && (1.0..SECTORS_MAX as f64).contains(&turn_sectors)) {
             return Err(format!(
                 "rotation: a jitter of {jitter_ms} ms and a turn of {turn_sectors} sectors cannot be"
             ));
@@ -322,16 +330,36 @@ impl Profile {
                 pair[1].start, pair[0].start
             ));
         }
+        rotation.trial.check()?;
         self.tracks.iter().try_for_each(|track| track.check(period_ms))?;
         self.rows.iter().try_for_each(|row| row.check(period_ms))
+    }
+}
+
+impl Trial {
+    fn check(&self) -> Result<(), String> {
+        let is_counted = self.missed <= self.writes && self.writes <= TRIAL_WRITES_MAX;
+        let are_costs = [self.predicted_ms, self.mean_ms, self.in_order_ms]
+            .into_iter()
+            .all(is_cost);
+        match is_counted && are_costs {
+            true => Ok(()),
+            false => Err(format!(
+                "trial: {} of {} writes, or their costs, cannot be",
+                self.missed, self.writes
+            )),
+        }
     }
 }
 
 impl Row {
     fn check(&self, period_ms: f64) -> Result<(), String> {
         let skip = self.skip;
-        if self.writes.is_empty() {
-            return Err(format!("row of skip {skip}: it has no writes"));
+        if self.writes.is_empty() || self.writes.len() > ROW_WRITES_MAX {
+            let writes = self.writes.len();
+            return Err(format!(
+                "row of skip {skip}: {writes} writes; expected 1 to {ROW_WRITES_MAX}"
+            ));
         }
         for &RowWrite { end_ms, quickest_ms } in &self.writes {
             if !is_cost(quickest_ms) {

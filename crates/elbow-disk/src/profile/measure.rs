@@ -250,7 +250,8 @@ fn row_write<P: Probe>(
     );
     let (start, at, end) = end_after(survey, skip, most + OUTLIER_TURNS * period_ms, period_ms)?;
     let write = |quickest_ms: f64| RowWrite {
-        end_ms: rounded(end),
+        // Rounded it may lie behind the end of a turn, which no file may have.
+        end_ms: rounded(end).min(period_ms),
         quickest_ms: rounded(quickest_ms),
     };
     let lead = least + LEAD_TURNS * period_ms;

@@ -1,7 +1,7 @@
 //! What this storage cannot do, or does in its own way, as far as that is known by now.
 //!
 //! ```text
-//!   able, behaviour, nature    known: the answer;  unknown: what to fetch (`OpError::NeedsStorage`)
+//!   able, behaviour, file_system_traits    known: the answer;  unknown: what to fetch (`OpError::NeedsStorage`)
 //!   learn..., note...       what a trial on the storage gave
 //! ```
 //!

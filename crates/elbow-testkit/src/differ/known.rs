@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 151] = [
+const LIMITS: [(&str, &str, &str); 152] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer *chown ok/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
@@ -239,6 +239,7 @@ const LIMITS: [(&str, &str, &str); 151] = [
     ("sshfs*", "answer holes ok/ok  (appended maps)", MORE_THAN_SSHFS),
     ("sshfs*", "answer seek ok/ok  (appended maps)", MORE_THAN_SSHFS),
     ("sshfs*", "seen-inside inside file mtime is now (maps)", TIMES_OF_MAPS),
+    ("slowfs", "seen-inside inside file mtime is now (maps)", TIMES_OF_MAPS),
     ("sshfs*", "answer *stat ok/ok size (appended maps)", MORE_THAN_SSHFS),
     (
         "sshfs*",

@@ -68,7 +68,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
     /// Bytes of a sector, in which skips are counted and the region is made; less than a page of memory makes the system write whole pages.
-    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(512..=65536))]
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = sector_bytes)]
     sector_bytes: u32,
     /// Print one JSON object.
     #[arg(long)]
@@ -78,17 +78,19 @@ pub(crate) struct ProfileArgs {
 /// Measures, writes and tells.
 pub(super) fn run(args: &ProfileArgs) -> Result<ExitCode> {
     let began = Instant::now();
-    let identity = Identity::of(&args.path)?;
-    let area = area_bytes(args, identity.bytes)?;
     let target = Target::claim(&args.path)?;
+    let identity = Identity::of(&target.opened())?;
+    let area = area_bytes(args, identity.bytes)?;
     if !args.overwrite {
         target.check_empty(&(0..area), identity.bytes)?;
     }
     let output = args.output.clone().unwrap_or_else(|| default_output(&args.path));
-    check_output(&output)?;
+    for path in [&output, &beside(&output, "svg"), &beside(&output, "png")] {
+        check_output(path, &target)?;
+    }
     // A machine that is busy with something else would be measured too. Where it is not allowed, the jitter tells.
     let _is_first = elbow_drive::wake_first();
-    let profile = measured(args, area, identity)?;
+    let profile = measured(args, &target, area, identity)?;
     store(&output, profile.to_toml().as_bytes())?;
     let pictures = draw(&profile, &output)?;
     match args.json {
@@ -109,6 +111,7 @@ fn area_bytes(args: &ProfileArgs, bytes: u64) -> Result<u64> {
     if area > bytes {
         bail!("{shown} has {bytes} bytes, fewer than the {area} of --size");
     }
+    let area = area - area % u64::from(args.sector_bytes);
     if area < AREA_BYTES_MIN {
         let error = ProfileError::TooSmall {
             bytes: area,
@@ -116,7 +119,14 @@ fn area_bytes(args: &ProfileArgs, bytes: u64) -> Result<u64> {
         };
         return Err(error).with_context(|| format!("cannot measure {shown}"));
     }
-    Ok(area - area % u64::from(args.sector_bytes))
+    Ok(area)
+}
+
+fn sector_bytes(text: &str) -> Result<u32, String> {
+    let bytes = text.parse().ok().filter(|bytes: &u32| bytes.is_power_of_two());
+    bytes
+        .filter(|bytes| (512..=65_536).contains(bytes))
+        .ok_or_else(|| "expected a power of two from 512 to 65536".to_owned())
 }
 
 fn default_output(path: &Path) -> PathBuf {
@@ -125,9 +135,9 @@ fn default_output(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn measured(args: &ProfileArgs, area: u64, identity: Identity) -> Result<Profile> {
+fn measured(args: &ProfileArgs, target: &Target, area: u64, identity: Identity) -> Result<Profile> {
     let tried = || format!("cannot measure {}", args.path.display());
-    let device = FileDevice::open(&args.path, args.sector_bytes).with_context(tried)?;
+    let device = FileDevice::open(&target.opened(), args.sector_bytes).with_context(tried)?;
     let mut probe = DeviceProbe::new(device)?;
     let plan = Plan::new(0..area / u64::from(args.sector_bytes));
     let (mut meter, mut doing) = (StepMeter::new(args.json), None);
@@ -142,14 +152,25 @@ fn measured(args: &ProfileArgs, area: u64, identity: Identity) -> Result<Profile
     .with_context(tried)
 }
 
-/// That the profile can be written is found out before minutes are spent on it.
-fn check_output(path: &Path) -> Result<()> {
+/// Where a picture of a profile goes.
+fn beside(output: &Path, kind: &str) -> PathBuf {
+    output.with_extension(kind)
+}
+
+/// That the profile and its pictures can be written, and destroy neither each other nor what is measured, is found out before minutes are spent.
+fn check_output(path: &Path, target: &Target) -> Result<()> {
     let tried = || format!("cannot write {}", path.display());
     let (directory, name) = place(path).with_context(tried)?;
     let mut other = OsString::from(".elbow-profile-");
     other.push(name);
     if path.symlink_metadata().is_ok_and(|found| !found.is_file()) {
         bail!("cannot write {}: it is there, and no regular file", path.display());
+    }
+    if target.is(path)? {
+        bail!(
+            "cannot write {}: that is what is measured; --output names another",
+            path.display()
+        );
     }
     RealStorage
         .create_unnamed(&directory, &other, 0o600)
@@ -172,7 +193,7 @@ fn draw(profile: &Profile, output: &Path) -> Result<Vec<PathBuf>> {
     let Some(svg) = picture::svg(profile)? else {
         return Ok(Vec::new());
     };
-    let (vector, pixels) = (output.with_extension("svg"), output.with_extension("png"));
+    let (vector, pixels) = (beside(output, "svg"), beside(output, "png"));
     store(&vector, svg.as_bytes())?;
     let Some(png) = png(&svg)? else {
         print_message(format_args!(
@@ -209,7 +230,9 @@ fn tell(profile: &Profile, output: &Path, pictures: &[PathBuf]) -> Result<()> {
     ))?;
     match &profile.rotation {
         Some(rotation) => tell_rotation(profile, rotation)?,
-        None => answer("no rotation: no place is quicker than another, and nothing is recommended")?,
+        None => answer(
+            "no rotation was found: nothing turns, or something else kept the device or this machine busy; nothing is recommended",
+        )?,
     }
     let pictures = pictures.iter().map(|path| format!(", {}", path.display()));
     answer(format_args!(

@@ -5,13 +5,16 @@
     reason = "a device or file that is measured, and what the system says about it"
 )]
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::size;
 
@@ -31,28 +34,34 @@ impl Target {
     /// Refuses what is mounted, or part of something that is.
     pub(super) fn claim(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let found = fs::metadata(path).with_context(|| format!("cannot measure {shown}"))?;
-        if found.file_type().is_file() {
-            not_behind_a_loop_device(path)?;
-        } else if !found.file_type().is_block_device() {
+        let found = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?;
+        if !found.file_type().is_file() && !found.file_type().is_block_device() {
             bail!("cannot measure {shown}: it is neither a regular file nor a block device");
         }
-        let exclusive = if found.file_type().is_block_device() {
-            libc::O_EXCL
-        } else {
-            0
-        };
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(exclusive)
-            .open(path);
-        let file = opened.map_err(|error| match error.raw_os_error() {
-            Some(libc::EBUSY) => anyhow::anyhow!("{shown} is in use: {}", use_of(path)),
-            _ => anyhow::Error::from(error).context(format!("cannot open {shown} to write to it")),
-        })?;
+        not_behind_a_loop_device(path, &found)?;
+        let file = open(path, &found)?;
+        let opened = file.metadata().with_context(|| format!("cannot measure {shown}"))?;
+        if (opened.dev(), opened.ino()) != (found.dev(), found.ino()) {
+            bail!("{shown} became another file just now; nothing was written");
+        }
+        // A region that is attached, or an emulated drive, has its file locked.
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => bail!("{shown} is in use: another process has it locked"),
+            locked => locked.with_context(|| format!("cannot lock {shown}"))?,
+        }
         let path = path.to_owned();
         Ok(Self { path, file })
+    }
+
+    /// Another name of what was looked at and locked, whatever becomes of the first.
+    pub(super) fn opened(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+
+    /// Whether a path leads to it.
+    pub(super) fn is(&self, path: &Path) -> io::Result<bool> {
+        let own = self.file.metadata()?;
+        Ok(fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (own.dev(), own.ino())))
     }
 
     /// Refuses one that has anything but zeros in these bytes, or at its ends.
@@ -94,6 +103,20 @@ impl Target {
     }
 }
 
+fn open(path: &Path, found: &Metadata) -> Result<File> {
+    let shown = path.display();
+    let is_device = found.file_type().is_block_device();
+    let opened = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK | if is_device { libc::O_EXCL } else { 0 })
+        .open(path);
+    opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::EBUSY) => anyhow::anyhow!("{shown} is in use: {}", use_of(path)),
+        _ => anyhow::Error::from(error).context(format!("cannot open {shown} to write to it")),
+    })
+}
+
 /// Who uses a block device, as far as the table of mounts tells.
 fn use_of(path: &Path) -> String {
     let device = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -109,13 +132,16 @@ fn use_of(path: &Path) -> String {
     }
 }
 
-/// A file that is the content of a loop device may be mounted through that.
-fn not_behind_a_loop_device(path: &Path) -> Result<()> {
-    let file = fs::canonicalize(path).with_context(|| format!("cannot measure {}", path.display()))?;
+/// What is the content of a loop device may be mounted through that, by whatever name the kernel knows it.
+fn not_behind_a_loop_device(path: &Path, found: &Metadata) -> Result<()> {
+    let is_same = |backing: &Metadata| match found.file_type().is_block_device() {
+        true => backing.file_type().is_block_device() && backing.rdev() == found.rdev(),
+        false => (backing.dev(), backing.ino()) == (found.dev(), found.ino()),
+    };
     let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     for device in devices {
         let backing = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
-        if Path::new(backing.trim_end_matches('\n')) == file {
+        if fs::metadata(backing.trim_end_matches('\n')).is_ok_and(|backing| is_same(&backing)) {
             let name = PathBuf::from(device.file_name());
             bail!(
                 "{} is in use: it is the content of /dev/{}; measure that, or detach it",

@@ -73,6 +73,15 @@ fn what_cannot_be_measured_is_refused_and_left_alone() {
     assert!(output.contains("cannot write none/profile"), "{output}");
     fs::create_dir(path.join("taken")).expect("a directory");
     assert!(refused(path, &["file", "--output", "taken"]).contains("no regular file"));
+    let own = refused(path, &["file", "--output", "file"]);
+    assert!(own.contains("cannot write file: that is what is measured"), "{own}");
+    assert!(refused(path, &["file", "--sector-bytes", "5000"]).contains("a power of two from 512 to 65536"));
+    file.lock().expect("nobody has it");
+    let locked = refused(path, &["file", "--overwrite"]);
+    assert!(
+        locked.contains("file is in use: another process has it locked"),
+        "{locked}"
+    );
     assert_eq!(names(path), ["file", "taken"], "nothing was written");
 }
 
