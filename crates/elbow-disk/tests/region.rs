@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use elbow_disk::Drive;
 use elbow_disk::device::{ModelledDevice, Setup};
-use elbow_disk::region::{Log, Lsn, Region, RegionError};
+use elbow_disk::region::{Log, Lsn, Region, RegionError, least_sectors};
 use elbow_file::range_device::{
     Clock, Completion, Members, MemoryDevice, RangeDevice, RangeError, Request, Shape, Ticket,
 };
@@ -191,6 +191,29 @@ fn a_full_region_moves_what_is_in_the_way() {
     let expected = [1, 0, 3, 0, 5, 0, 7, 8, 9, 9, 9].map(|byte| [byte; 512]).concat();
     assert_eq!(region.read(0, 11).expect("whole"), expected);
     region.flush().expect("nothing fails");
+}
+
+/// On a modelled drive at the least size, writes that overlap in part: none is refused, and the region opened again has them all.
+#[test]
+fn a_region_of_the_least_size_is_never_full_on_a_drive() {
+    let drive = hp();
+    let mut device = First(ModelledDevice::new(&drive, Setup::default()), least_sectors(300));
+    let mut region = Region::format(&mut device, 300, 1).expect("there is room");
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut expected = vec![0; 300 * 512];
+    for write in 0..1000 {
+        let most = if random.random() { 8 } else { 250 };
+        let sectors: usize = random.random_range(1..=most);
+        let start = random.random_range(0..=300 - sectors);
+        let bytes = start * 512..(start + sectors) * 512;
+        expected[bytes.clone()].fill(write as u8);
+        let written = region.write(start as u64, &expected[bytes]);
+        written.unwrap_or_else(|error| panic!("write {write}: {error}"));
+    }
+    assert!(region.statistics().moved > 0, "{:?}", region.statistics());
+    region.flush().expect("nothing fails");
+    let mut region = Region::open(&mut device).expect("a region");
+    assert!(region.read(0, 300).expect("whole") == expected);
 }
 
 #[test]

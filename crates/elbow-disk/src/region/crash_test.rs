@@ -15,7 +15,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::planted::{Bug, PLANTED};
-use super::{Log, Lsn, Region, RegionError};
+use super::{Log, Lsn, Region, RegionError, least_sectors};
 
 pub(super) type Device = VolatileDevice<MemoryDevice>;
 pub(super) type Finding = Result<(), String>;
@@ -129,8 +129,9 @@ impl Model {
     }
 }
 
-/// Writes and trims at random, and flushes now and then.
-fn run(region: &mut Region<&mut Device>, model: &mut Model, rng: &mut StdRng) {
+/// Writes and trims at random, and flushes now and then. How many were refused comes back.
+fn run(region: &mut Region<&mut Device>, model: &mut Model, rng: &mut StdRng) -> u64 {
+    let mut refused = 0;
     for _ in 0..STEPS {
         let start = rng.random_range(0..LOGICAL);
         let end = rng.random_range(start + 1..=LOGICAL.min(start + 6));
@@ -153,9 +154,13 @@ fn run(region: &mut Region<&mut Device>, model: &mut Model, rng: &mut StdRng) {
         };
         match result {
             Ok(()) => *model = next,
-            Err(error) => assert!(may_be_refused(&error), "{error}"),
+            Err(error) => {
+                assert!(may_be_refused(&error), "{error}");
+                refused += 1;
+            }
         }
     }
+    refused
 }
 
 /// With a mistake planted the lists of free places may be wrong; without one a device never has to refuse a write.
@@ -230,14 +235,20 @@ fn crash_while_opening(left: &CutImage, expected: &[u8]) -> Finding {
     Ok(())
 }
 
+fn few_sectors(seed: u64) -> u64 {
+    SECTORS.start + seed * 7 % (SECTORS.end - SECTORS.start)
+}
+
 fn empty(seed: u64) -> MemoryDevice {
-    let sectors = SECTORS.start + seed * 7 % (SECTORS.end - SECTORS.start);
-    MemoryDevice::capricious(SECTOR_BYTES, sectors, seed)
+    MemoryDevice::capricious(SECTOR_BYTES, few_sectors(seed), seed)
 }
 
 /// What a crash left, on a device that takes any place.
 fn capricious(left: &CutImage, seed: u64) -> Device {
-    let mut memory = empty(seed);
+    holding(left, empty(seed))
+}
+
+fn holding(left: &CutImage, mut memory: MemoryDevice) -> Device {
     left.write_to(&mut memory).expect("it is as large");
     VolatileDevice::holding(memory).expect("it can be read")
 }
@@ -258,6 +269,34 @@ fn crashes_in_a_row(seed: u64, seen: &mut Seen) -> Finding {
         settle(&mut device);
         let left = check_cuts(&device, from, &model, seed, seen)?;
         device = capricious(&left, seed);
+    }
+    Ok(())
+}
+
+/// The same at the least size of which no write is refused: each logical sector has a record of its own, and then runs slide.
+fn crashes_while_moving(seed: u64, seen: &mut Seen) -> Finding {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let empty = || MemoryDevice::capricious(SECTOR_BYTES, least_sectors(LOGICAL), seed);
+    let mut device = VolatileDevice::new(empty());
+    drop(Region::format(&mut device, LOGICAL, ID).expect("there is room"));
+    for _ in 0..RUNS {
+        let mut region = Region::open(&mut device).map_err(|error| error.to_string())?;
+        for sector in 0..LOGICAL {
+            let written = region.write(sector, &data(&mut rng, 0, 1));
+            written.map_err(|error| format!("sector {sector}: {error}"))?;
+        }
+        region.flush().map_err(|error| error.to_string())?;
+        let mut model = Model::of(&contents(&mut region)?);
+        let (from, moved) = (region.device().now(), region.statistics().moved);
+        let refused = run(&mut region, &mut model, &mut rng);
+        seen.moved += region.statistics().moved - moved;
+        seen.forced += region.statistics().forced_flushes;
+        drop(region);
+        if refused > 0 {
+            return Err(format!("{refused} refused"));
+        }
+        settle(&mut device);
+        device = holding(&check_cuts(&device, from, &model, seed, seen)?, empty());
     }
     Ok(())
 }
@@ -314,6 +353,25 @@ fn what_was_flushed_survives_any_power_cut() {
         std::env::var_os("SEED").is_some() || moved > 0 && forced > 0,
         "{moved} moved, {forced} forced flushes"
     );
+}
+
+#[test]
+fn what_was_flushed_survives_a_power_cut_while_runs_slide() {
+    let mut seen = Seen::default();
+    for seed in cases::seeds(CASES) {
+        crashes_while_moving(seed, &mut seen).unwrap_or_else(|finding| panic!("SEED={seed}: {finding}"));
+    }
+    println!("{seen:?}");
+    let is_one_case = std::env::var_os("SEED").is_some();
+    assert!(is_one_case || seen.moved > 0 && seen.forced > 0, "{seen:?}");
+}
+
+#[test]
+fn a_place_that_is_free_before_the_moved_record_is_durable_is_found() {
+    for bug in [Bug::EarlyMove, Bug::EarlyReuse] {
+        let case = |seed| crashes_while_moving(seed, &mut Seen::default());
+        assert!(finds(bug, case), "{bug:?}");
+    }
 }
 
 #[test]

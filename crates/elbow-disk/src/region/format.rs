@@ -4,7 +4,7 @@
 //!   header   magic 8 | version 4 | sector bytes 4 | id 8 | incarnation 8 | logical sectors 8 | sectors 8 | CRC 4
 //!            | and of a copy among others its mark:  set 8 | tag 8 | previous 8 | base 8 | copies 4 | CRC of all 88 bytes before 4
 //!   record   magic 8 | id 8 | incarnation 8 | sequence 8 | first logical sector 8 | logical sectors 8
-//!            | payload bytes 4 | CRC of the payload 4 | zeros 4 | CRC of these 60 bytes 4 | payload | zeros to the end of the sector
+//!            | payload bytes 4 | CRC of the payload 4 | moves 4 | CRC of these 60 bytes 4 | payload | zeros to the end of the sector
 //! ```
 //!
 //! Integers are little-endian, the CRC is CRC-32 (IEEE 802.3). Zeros at the end of what is written are no part of the
@@ -23,6 +23,9 @@ pub const HEADER_SECTORS: u64 = 2;
 pub(super) const INCARNATIONS: u64 = 1 << 63;
 /// Bytes of a record in front of its payload.
 pub(super) const HEAD_BYTES: usize = 64;
+/// Where a record's head says how often it was moved, and where its checksum is.
+const MOVES_AT: usize = 56;
+const HEAD_CRC_AT: usize = 60;
 const HEADER_MAGIC: &[u8; 8] = b"ELBREGN\0";
 const RECORD_MAGIC: &[u8; 8] = b"ELBRCRD\x01";
 const HEADER_BYTES: usize = 52;
@@ -104,6 +107,8 @@ pub(super) struct Head {
     pub(super) logical: Range<u64>,
     pub(super) payload_bytes: u32,
     payload_crc: u32,
+    /// How often it was moved as it is, with its age; of two that differ in nothing else, the one with more is the newer.
+    pub(super) moves: u32,
 }
 
 impl Header {
@@ -152,7 +157,8 @@ impl Head {
     /// Reads the head of a record; `None` where there is none of this region.
     pub(super) fn parse(bytes: &[u8], id: u64) -> Option<Head> {
         let bytes = bytes.get(..HEAD_BYTES)?;
-        let is_whole = bytes.starts_with(RECORD_MAGIC) && u32_at(bytes, 60) == crc32fast::hash(&bytes[..60]);
+        let is_whole =
+            bytes.starts_with(RECORD_MAGIC) && u32_at(bytes, HEAD_CRC_AT) == crc32fast::hash(&bytes[..HEAD_CRC_AT]);
         let first = u64_at(bytes, 32);
         let head = Head {
             id: u64_at(bytes, 8),
@@ -163,8 +169,15 @@ impl Head {
             logical: first..first.checked_add(u64_at(bytes, 40))?,
             payload_bytes: u32_at(bytes, 48),
             payload_crc: u32_at(bytes, 52),
+            moves: u32_at(bytes, MOVES_AT),
         };
         (is_whole && head.id == id).then_some(head)
+    }
+
+    /// By what records are sorted.
+    pub(super) fn order(&self) -> (u64, u64, u32) {
+        let (incarnation, sequence) = self.age.order();
+        (incarnation, sequence, self.moves)
     }
 
     /// Whether a payload is the one that was written.
@@ -204,6 +217,13 @@ pub(super) fn record(id: u64, age: Age, logical: &Range<u64>, data: &[u8], secto
     bytes.extend(payload);
     bytes.resize(bytes.len().next_multiple_of(sector_bytes as usize), 0);
     bytes
+}
+
+/// Makes of a record's bytes those of one that was moved so often.
+pub(super) fn set_moves(bytes: &mut [u8], moves: u32) {
+    bytes[MOVES_AT..HEAD_CRC_AT].copy_from_slice(&moves.to_le_bytes());
+    let crc = crc32fast::hash(&bytes[..HEAD_CRC_AT]);
+    bytes[HEAD_CRC_AT..HEAD_BYTES].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// Sectors of a record with such a payload.

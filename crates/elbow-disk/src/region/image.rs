@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   logical   |--- A ---|-- C --|--- B ---|        pieces of the map, each of a record
-//!   places    A A A . C C . . B B B d d . .        . free   d superseded since the last flush
+//!   places    A A A . C C . . B B B d d . h h      . free   d superseded since the last flush   h held: free for moving alone
 //! ```
 //!
-//! Each sector behind the headers belongs to a record that a piece names, or is superseded, or free, and never two of these. A superseded place
+//! Each sector behind the headers belongs to a record that a piece names, or is superseded, or free, or held, and never two of these. A superseded place
 //! becomes free when what superseded it is durable ([`Image::durable`]).
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub(super) struct Record {
     pub(super) sectors: u64,
     pub(super) payload_bytes: u32,
     /// Logical sectors of which it is the newest.
-    live: u64,
+    pub(super) live: u64,
 }
 
 impl Record {
@@ -56,6 +56,8 @@ pub(super) struct Image {
     records: BTreeMap<u64, Record>,
     superseded: RangeSet,
     free: RangeSet,
+    /// Free, and kept for moving records: given to no write.
+    held: RangeSet,
     /// Sectors that are of no place.
     unused: RangeSet,
 }
@@ -71,6 +73,7 @@ impl Image {
             records: BTreeMap::new(),
             superseded: RangeSet::new(),
             free: places.difference(&unused),
+            held: RangeSet::new(),
             unused,
         }
     }
@@ -101,6 +104,53 @@ impl Image {
             };
             dead.insert(at, end);
         }
+    }
+
+    /// A record, or one that says the same of a part of it, lies at another place now; it is as old as before.
+    pub(super) fn relocate(&mut self, from: u64, to: u64, record: Record) {
+        let pieces: Vec<_> = self.live_pieces(from).collect();
+        self.free.remove(to, to + record.sectors);
+        let mut live = 0;
+        for piece in pieces {
+            let (start, end) = (piece.start.max(record.logical.start), piece.end.min(record.logical.end));
+            if start < end {
+                self.pieces.insert(start, end, RecordPlace(to));
+                live += end - start;
+            }
+        }
+        self.records.insert(to, Record { live, ..record });
+        self.supersede(from, live);
+    }
+
+    /// Where a record is the newest.
+    pub(super) fn live_pieces(&self, at: u64) -> impl DoubleEndedIterator<Item = Range<u64>> {
+        let pieces = self.pieces(&self.records[&at].logical);
+        pieces.filter(move |&(_, record)| record == at).map(|(range, _)| range)
+    }
+
+    /// Keeps free places for moving alone.
+    pub(super) fn hold(&mut self, places: &Range<u64>) {
+        self.free.remove(places.start, places.end);
+        self.held.insert(places.start, places.end);
+    }
+
+    /// Gives them back.
+    pub(super) fn release(&mut self, places: &Range<u64>) {
+        self.held.remove(places.start, places.end);
+        self.free.insert(places.start, places.end);
+    }
+
+    /// The places that are next to each other: those of each device.
+    pub(super) fn segments(&self, places: &Range<u64>) -> Vec<Range<u64>> {
+        let places: RangeSet = std::iter::once(places.clone()).collect();
+        places.difference(&self.unused).iter().collect()
+    }
+
+    /// The first record in places, or the last.
+    pub(super) fn next_record(&self, places: Range<u64>, is_last: bool) -> Option<u64> {
+        let mut records = self.records.range(places);
+        let next = if is_last { records.next_back() } else { records.next() };
+        next.map(|(&at, _)| at)
     }
 
     /// All that was added is durable.
@@ -172,7 +222,8 @@ impl Image {
         let windows = starts
             .map(|start| start..start + sectors)
             .filter(|window| window.end <= places.end && !self.superseded.overlaps(window.start, window.end))
-            .filter(|window| !self.unused.overlaps(window.start, window.end));
+            .filter(|window| !self.unused.overlaps(window.start, window.end))
+            .filter(|window| !self.held.overlaps(window.start, window.end));
         windows.min_by_key(|window| self.records_in(window).map(|at| self.records[&at].sectors).sum::<u64>())
     }
 

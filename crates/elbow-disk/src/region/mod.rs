@@ -11,6 +11,7 @@
 //! - a write, up to [`RECORD_SECTORS_MAX`] sectors, is found whole after a crash or not at all;
 //! - what was written before a [`flush`](Region::flush) that succeeded is found after a crash, or something newer;
 //! - nothing older comes back: the place of a superseded record is used again only when what superseded it is durable;
+//! - no write finds a region of [`least_sectors`] full, however writes overlap;
 //! - after a write or flush that failed the region takes nothing more until the device and it are opened again.
 //!
 //! [`Copies`] has such an image several times, on several devices. [`Log`] is a log of byte strings on top.
@@ -29,11 +30,15 @@ mod copies_test;
 mod crash_test;
 mod error;
 mod format;
+#[cfg(test)]
+mod full_test;
 mod image;
 mod log;
 mod planted;
 mod room;
 mod scan;
+mod slide;
+mod sliders;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -46,14 +51,13 @@ pub use error::{Lsn, RegionError};
 pub use format::{HEADER_SECTORS, RECORD_SECTORS_MAX};
 pub use log::{ENTRY_HEAD_BYTES, Entries, Log};
 
-use format::{Age, Head, Header, Mark};
+use format::{Age, HEAD_BYTES, Head, Header, Mark};
 use image::{Image, Record};
 use planted::{Bug, has};
+use sliders::{Sliders, TRIM_SECTORS};
 
 /// Writes that are outstanding at a time; as many as a drive's queue has (section 4.3 of the paper).
 const OUTSTANDING_MAX: usize = 16;
-/// Sectors that stay free for a trim: a full region must not refuse what makes room.
-const TRIM_SECTORS: u64 = 1;
 /// A record's head and one byte of payload fit into the smallest sector.
 const SECTOR_BYTES_MIN: u32 = 128;
 
@@ -119,18 +123,27 @@ pub fn probe<D: RangeDevice>(device: D) -> Result<Option<Identity>, RegionError>
     }))
 }
 
-/// The fewest sectors of a device on which a region for so many logical sectors can take each of them, however often: the headers, two sectors for each
-/// that was written alone, and room for one more write and a trim. With no more than these most writes have to move others. Writes that overlap in part
-/// can still find it full, as a record is kept whole while any of it is the newest.
+/// The fewest sectors of a device on which a region takes any writes of its logical sectors, however they overlap: [`least_sectors_shared`] by one device.
 ///
 /// ```
-/// assert_eq!(elbow_disk::region::least_sectors(1000), 2260);
+/// assert_eq!(elbow_disk::region::least_sectors(1000), 2774);
 /// ```
 #[must_use]
 pub fn least_sectors(logical_sectors: u64) -> u64 {
-    logical_sectors
-        .saturating_mul(2)
-        .saturating_add(HEADER_SECTORS + TRIM_SECTORS + 1 + RECORD_SECTORS_MAX)
+    least_sectors_shared(logical_sectors, 1)
+}
+
+/// The fewest sectors of all devices together on which a region that they share takes any writes of its logical sectors: the headers, two sectors for each
+/// that was written alone, and on each device room for three of the longest records. With no more than these most writes may have to move others; a region
+/// with fewer may find itself [`Full`](RegionError::Full).
+///
+/// ```
+/// assert_eq!(elbow_disk::region::least_sectors_shared(1000, 2), 2774 + 772);
+/// ```
+#[must_use]
+pub fn least_sectors_shared(logical_sectors: u64, devices: u64) -> u64 {
+    let borders = devices.saturating_sub(1);
+    sliders::places_needed(logical_sectors, devices).saturating_add(HEADER_SECTORS + borders)
 }
 
 /// A region on a device. See the [module](self) for what holds.
@@ -157,6 +170,7 @@ pub struct Region<D> {
     /// Of the next record; from 0 on in each incarnation.
     sequence: u64,
     image: Image,
+    sliders: Sliders,
     /// Outstanding, the oldest first; at most [`OUTSTANDING_MAX`].
     outstanding: VecDeque<(Ticket, Record)>,
     is_flushed: bool,
@@ -254,12 +268,15 @@ impl<D: RangeDevice> Region<D> {
         Ok(())
     }
 
-    fn with(device: Blocking<D>, header: Header, image: Image) -> Self {
+    fn with(device: Blocking<D>, header: Header, mut image: Image) -> Self {
+        let places = HEADER_SECTORS..header.sectors;
+        let sliders = Sliders::new(&mut image, header.logical_sectors, &places);
         Self {
             device,
             header,
             sequence: 0,
             image,
+            sliders,
             outstanding: VecDeque::new(),
             is_flushed: true,
             flushing: None,
@@ -275,7 +292,7 @@ impl<D: RangeDevice> Region<D> {
     /// The device may still be busy with it on return; what comes of it is told by a later call, at the latest by the flush.
     ///
     /// # Errors
-    /// [`RegionError::Length`], [`RegionError::Outside`]; [`RegionError::Full`], and then no logical sector was changed (of several writes the first
+    /// [`RegionError::Length`], [`RegionError::Outside`]; [`RegionError::Full`] with fewer than [`least_sectors`], and then no logical sector was changed (of several writes the first
     /// may be done; records may lie elsewhere than before); [`RegionError::Failed`] after a failure; those of the device.
     pub fn write(&mut self, at: u64, data: &[u8]) -> Result<(), RegionError> {
         self.check_write(at, data)?;
@@ -388,7 +405,8 @@ impl<D: RangeDevice> Region<D> {
         self.header.sector_bytes
     }
 
-    /// Sectors of the device on which the next record could go, without a flush; the last of them is for a trim alone.
+    /// Sectors of the device on which the next record could go, without a flush; the last of them is for a trim alone, or for moving records. What is
+    /// always kept for moving does not count.
     #[must_use]
     pub fn free_sectors(&self) -> u64 {
         let outstanding: u64 = self.outstanding.iter().map(|(_, record)| record.sectors).sum();
@@ -503,13 +521,24 @@ impl<D: RangeDevice> Region<D> {
         if record.payload_bytes == 0 {
             return Ok(Vec::new());
         }
-        let bytes = self.device.read(at, record.sectors)?;
-        let head = Head::parse(&bytes, self.header.id).filter(|head| head.logical == record.logical);
-        let payload = head.and_then(|head| head.payload(&bytes, self.header.sector_bytes));
-        let payload = payload.ok_or(RegionError::Damaged { at })?;
+        let (_, bytes) = self.whole_record(at)?;
+        let payload = &bytes[HEAD_BYTES..][..record.payload_bytes as usize];
         let byte = |sector: u64| ((sector - record.logical.start) * u64::from(self.header.sector_bytes)) as usize;
         let part = byte(piece.start).min(payload.len())..byte(piece.end).min(payload.len());
         Ok(payload[part].to_vec())
+    }
+
+    /// Reads a record of the image.
+    fn whole_record(&mut self, at: u64) -> Result<(Head, Vec<u8>), RegionError> {
+        let record = self.image.record(at).clone();
+        let bytes = self.device.read(at, record.sectors)?;
+        let is_whole = |head: &Head| {
+            head.logical == record.logical
+                && head.payload_bytes == record.payload_bytes
+                && head.payload(&bytes, self.header.sector_bytes).is_some()
+        };
+        let head = Head::parse(&bytes, self.header.id).filter(is_whole);
+        Ok((head.ok_or(RegionError::Damaged { at })?, bytes))
     }
 
     fn record_sectors(&self, data: &[u8]) -> u64 {

@@ -15,6 +15,8 @@ pub(super) enum Bug {
     EarlyFlush,
     /// A place is free as soon as its content is superseded.
     EarlyReuse,
+    /// The place of a record that was moved out of the way of a run is free before the moved one is durable.
+    EarlyMove,
     /// The scan does not make durable what it found.
     NoFlushAfterScan,
     /// A flush of several copies waits for one.

@@ -1,4 +1,5 @@
-//! Room for a record: a free place, else one after a flush, else the place in which the least has to be moved.
+//! Room for a record: a free place, else one after a flush, else one that a [sliding](super::slide) run makes; and where there is too little for that, the
+//! place in which the least has to be moved.
 //!
 //! ```text
 //!   a record of 4 sectors, no 4 free in a row      A A A . . B B B B .
@@ -10,11 +11,13 @@ use std::ops::Range;
 use elbow_file::range_device::RangeDevice;
 
 use super::format::HEADER_SECTORS;
-use super::{OUTSTANDING_MAX, Region, RegionError};
+use super::{OUTSTANDING_MAX, Region, RegionError, TRIM_SECTORS};
 
 impl<D: RangeDevice> Region<D> {
     /// Sees to it that the device finds a place for a record of so many sectors, and that so many are left free.
     pub(super) fn make_room(&mut self, sectors: u64, kept: u64) -> Result<(), RegionError> {
+        // Where nothing is ever refused one sector is always left, which moving may need.
+        let kept = if self.sliders.is_held() { TRIM_SECTORS } else { kept };
         if self.outstanding.len() >= OUTSTANDING_MAX {
             self.settle_oldest()?;
         }
@@ -30,7 +33,8 @@ impl<D: RangeDevice> Region<D> {
             self.statistics.forced_flushes += 1;
             self.make_durable()?;
         }
-        match self.fits(sectors, kept) {
+        let has_room = self.fits(sectors, kept) || self.slide(sectors)?;
+        match has_room && self.fits(sectors, kept) {
             true => Ok(()),
             false => self.move_least(sectors, kept),
         }

@@ -5,13 +5,16 @@
 use elbow_file::range_device::{Blocking, RangeDevice};
 
 use super::error::RegionError;
-use super::format::{Age, HEADER_SECTORS, Head, Header, INCARNATIONS, RECORD_SECTORS_MAX};
+use super::format::{HEADER_SECTORS, Head, Header, INCARNATIONS, RECORD_SECTORS_MAX};
 use super::image::{Image, Record};
 use super::planted::{Bug, has};
 
 /// Sectors read at a time; more than a record has.
 const WINDOW_SECTORS: u64 = 1024;
 const _: () = assert!(WINDOW_SECTORS > RECORD_SECTORS_MAX + 1);
+
+/// By what records are put into the image: incarnation, sequence number, and how often it was moved.
+type Order = (u64, u64, u32);
 
 /// What a scan found.
 pub(super) struct Found {
@@ -72,9 +75,9 @@ pub(super) fn records<D: RangeDevice>(device: &mut Blocking<D>, header: &Header)
     while at < header.sectors {
         scan.read_ahead(device, at)?;
         match scan.record_at(at) {
-            Some((age, record)) => {
+            Some((order, record)) => {
                 let next = at + record.sectors;
-                records.push((age, at, record));
+                records.push((order, at, record));
                 at = next;
             }
             None => at += 1,
@@ -83,9 +86,9 @@ pub(super) fn records<D: RangeDevice>(device: &mut Blocking<D>, header: &Header)
     Ok(found(records, &scan, &device.borders()))
 }
 
-fn found(mut records: Vec<(Age, u64, Record)>, scan: &Scan<'_>, borders: &[u64]) -> Found {
+fn found(mut records: Vec<(Order, u64, Record)>, scan: &Scan<'_>, borders: &[u64]) -> Found {
     if !has(Bug::NoSequence) {
-        records.sort_unstable_by_key(|&(age, ..)| age.order());
+        records.sort_unstable_by_key(|&(order, ..)| order);
     }
     let count = records.len() as u64;
     let mut image = Image::new(HEADER_SECTORS..scan.header.sectors, borders);
@@ -127,7 +130,7 @@ impl Scan<'_> {
     }
 
     /// The record that begins at a place, if it is whole.
-    fn record_at(&mut self, at: u64) -> Option<(Age, Record)> {
+    fn record_at(&mut self, at: u64) -> Option<(Order, Record)> {
         let bytes = &self.window[(at - self.first) as usize * self.sector_bytes()..];
         let head = Head::parse(bytes, self.header.id)?;
         let sector_bytes = self.header.sector_bytes;
@@ -141,7 +144,7 @@ impl Scan<'_> {
             return None;
         }
         let sectors = head.record_sectors(sector_bytes);
-        Some((head.age, Record::new(head.logical, sectors, head.payload_bytes)))
+        Some((head.order(), Record::new(head.logical, sectors, head.payload_bytes)))
     }
 
     fn is_possible(&self, head: &Head) -> bool {

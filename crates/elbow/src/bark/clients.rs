@@ -23,7 +23,7 @@ Examples:
   For programs:
       elbow bark status /dev/loop0 --json | jq .free_sectors
 
-Moved are records that were written anew because no place was free: the least bad place was taken. Where there are many, the region is too small.";
+Moved are records that were written anew because no place was free, so that there is one. Where there are many, the region is too small.";
 
 pub(crate) const DETACH_EXAMPLES: &str = "\
 Examples:

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use elbow_disk::SECTOR_BYTES;
-use elbow_disk::region::{HEADER_SECTORS, least_sectors};
+use elbow_disk::region::{HEADER_SECTORS, least_sectors_shared};
 use elbow_file::range_device::{Blocking, FileDevice, ThreadedDevice};
 use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock};
 use rustix::io::Errno;
@@ -22,7 +22,7 @@ use crate::output::print_message;
 
 /// How much larger a region is than its content, where nobody says. Records of one sector take two; the rest is what writes can choose from.
 const FACTOR: u64 = 4;
-/// Below, there is no room for the content; [`least_sectors`] are a little more.
+/// Below, there is no room for the content; [`least_sectors_shared`] are a little more.
 pub(super) const FACTOR_MIN: u64 = 2;
 pub(super) const FACTOR_MAX: u64 = 256;
 /// Requests that one of several devices has in flight; more than a log has between two flushes gain nothing.
@@ -67,14 +67,15 @@ impl NewRegion {
 
     /// Of the whole region.
     fn least_bytes(&self) -> u64 {
-        least_sectors(self.bytes / SECTOR_BYTES).saturating_mul(SECTOR_BYTES)
+        least_sectors_shared(self.bytes / SECTOR_BYTES, self.sharing).saturating_mul(SECTOR_BYTES)
     }
 
     fn check_room(&self, bytes: u64, what: &str) -> Result<()> {
         let (size, least) = (self.bytes, self.least_bytes());
+        let better = size.saturating_mul(FACTOR).max(least);
         ensure!(
             bytes >= least,
-            "{what} {bytes} bytes; a region of --size {size} needs at least {least}, better {FACTOR} times its size"
+            "{what} {bytes} bytes; a region of --size {size} needs at least {least}, better {better}"
         );
         Ok(())
     }

@@ -662,7 +662,7 @@ fn a_region_takes_its_whole_size_in_single_sectors_again_and_again() {
     }
     let directory = TestDirectory::new();
     let (on, offered) = (directory.name("region"), directory.name("journal"));
-    let least = (2 * 128 + 260) * 512;
+    let least = (2 * 128 + 3 * 129 + 3) * 512;
     let told = refused(&["attach", &on, "--size", "64k", "--factor", "2", "--file", &offered]);
     assert!(told.contains(&format!("at least {least}")), "{told}");
     assert!(!Path::new(&on).exists(), "nothing was made");
