@@ -82,8 +82,9 @@ impl<D: RangeDevice> Copies<D> {
             copies: devices.len() as u32,
         };
         let mark = (devices.len() > 1).then_some(mark);
-        let regions = devices.into_iter();
-        let regions = regions.map(|device| Region::format_copy(device, logical_sectors, id, mark));
+        // Each has an id of its own, by which the devices that share one are not taken for those that share another.
+        let regions = (id..=u64::MAX).chain(0..).zip(devices);
+        let regions = regions.map(|(id, device)| Region::format_copy(device, logical_sectors, id, mark));
         let (regions, failed) = (regions.collect::<Result<_, _>>()?, None);
         Ok(Self { regions, failed })
     }
@@ -91,11 +92,13 @@ impl<D: RangeDevice> Copies<D> {
     /// Finds the newest image on the devices of all copies; `None` stands for one that is not there, which then is behind for good. All that are there are equal
     /// then: a copy that was away, and a device without a region, is made anew. `tag` is a random number.
     ///
+    /// After [`RegionError::Device`] it can be opened again without the copy whose device failed: none has got a mark by which that would be newer.
+    ///
     /// With one device it is [`Region::open`].
     ///
     /// # Errors
     /// [`RegionError::NoRegion`] where no device has one; [`RegionError::OtherCopies`] for copies of different sets or another number of them;
-    /// [`RegionError::Diverged`] where copies went on without each other; those of [`Region::open`], and of copying.
+    /// [`RegionError::Diverged`] where copies went on without each other; [`RegionError::Failed`] where a device failed at the end; those of [`Region::open`], and of copying.
     pub fn open(devices: Vec<Option<D>>, tag: u64) -> Result<Self, RegionError> {
         let count = devices.len();
         let mut devices: Vec<D> = devices.into_iter().flatten().collect();
@@ -120,7 +123,9 @@ impl<D: RangeDevice> Copies<D> {
         let (first, others) = regions.split_first_mut().expect("the newest");
         others.iter_mut().try_for_each(|other| first.resync(other))?;
         for device in behind {
-            let region = rebuilt(device, &mut regions[0], newest)?;
+            // An id of its own: older records that lie there are none of its.
+            let id = newest.set.wrapping_add(tag | 1).wrapping_add(regions.len() as u64);
+            let region = rebuilt(device, &mut regions[0], newest, id)?;
             regions.push(region);
         }
         let incarnation = regions[0].header.incarnation + 1;
@@ -132,9 +137,10 @@ impl<D: RangeDevice> Copies<D> {
             base,
             ..newest
         };
-        regions
+        let marked = regions
             .iter_mut()
-            .try_for_each(|region| region.write_mark(incarnation, mark))?;
+            .try_for_each(|region| region.write_mark(incarnation, mark));
+        marked.map_err(after_a_mark)?;
         let failed = None;
         Ok(Self { regions, failed })
     }
@@ -180,6 +186,13 @@ impl<D: RangeDevice> Copies<D> {
     /// # Errors
     /// Those of [`Region::read`], of the last copy that was tried.
     pub fn read(&mut self, at: u64, sectors: u64) -> Result<Vec<u8>, RegionError> {
+        let read = self.read_any(at, sectors);
+        // It may have been the first to hear of a write that failed.
+        self.note_failure();
+        read
+    }
+
+    fn read_any(&mut self, at: u64, sectors: u64) -> Result<Vec<u8>, RegionError> {
         let mut refusal = None;
         // One that has failed may lack what the others have.
         let (whole, failed): (Vec<_>, Vec<_>) = self.regions.iter_mut().partition(|region| region.failure().is_none());
@@ -268,10 +281,13 @@ impl<D: RangeDevice> Copies<D> {
             let acted = act(region);
             result = result.and(acted);
         }
-        if self.regions.iter().any(|region| region.failure().is_some()) {
-            self.failed = self.failed.take().or_else(|| result.clone().err());
-        }
+        self.note_failure();
         result
+    }
+
+    fn note_failure(&mut self) {
+        let failure = self.regions.iter().find_map(Region::failure).cloned();
+        self.failed = self.failed.take().or(failure.map(RegionError::Device));
     }
 
     fn check_not_failed(&self) -> Result<(), RegionError> {
@@ -281,17 +297,25 @@ impl<D: RangeDevice> Copies<D> {
 }
 
 /// A copy of a region on a device that has none, or has one that was away. Until it has all it is none by itself.
-fn rebuilt<D: RangeDevice>(device: D, from: &mut Region<D>, mark: Mark) -> Result<Region<D>, RegionError> {
+fn rebuilt<D: RangeDevice>(device: D, from: &mut Region<D>, mark: Mark, id: u64) -> Result<Region<D>, RegionError> {
     let tag = 0;
     let mark = Mark { tag, ..mark };
-    let mut region = Region::format_copy(device, from.header.logical_sectors, mark.set, Some(mark))?;
+    let mut region = Region::format_copy(device, from.header.logical_sectors, id, Some(mark))?;
     from.resync(&mut region)?;
     Ok(region)
 }
 
+/// Some may have the mark by then, and be newer than the others.
+fn after_a_mark(error: RegionError) -> RegionError {
+    match error {
+        RegionError::Device(error) => RegionError::Failed(error),
+        other => other,
+    }
+}
+
 /// What the newer copy of the header says; nothing where the device has no region.
 fn header_of<D: RangeDevice>(device: &mut D) -> Result<Option<Header>, RegionError> {
-    Ok(scan::newest_header(&mut taken_over(device)?)?.map(|(header, _)| header))
+    Ok(scan::checked_header(&mut taken_over(device)?)?.map(|(header, _)| header))
 }
 
 /// The mark of the newest copy, if all belong together.

@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use elbow_file::Errno;
 use elbow_file::range_device::{
-    Completion, CutImage, MemoryDevice, RangeDevice, RangeError, Request, Shape, TearingDevice, Ticket, VolatileDevice,
+    Blocking, Completion, CutImage, Members, MemoryDevice, RangeDevice, RangeError, Request, Shape, TearingDevice,
+    Ticket, VolatileDevice,
 };
 use elbow_testkit::cases;
 use rand::rngs::StdRng;
@@ -13,7 +14,7 @@ use rand::{Rng, SeedableRng};
 
 use super::crash_test::{CASES, Device, Finding, ID, LOGICAL, Model, RUNS, SECTOR_BYTES, data, finds, may_be_refused};
 use super::planted::Bug;
-use super::{Copies, Log, Lsn, Region, RegionError};
+use super::{Copies, Log, Lsn, Region, RegionError, probe};
 
 const SECTORS: u64 = 48;
 const STEPS: usize = 14;
@@ -459,4 +460,136 @@ fn copies_are_written_and_flushed_at_once() {
         flushing(1) < flushed(0),
         "the second was asked before the first was done"
     );
+}
+
+/// A copy that was made again used to have the id of the one before, and its records were taken where the header of that one was lost.
+#[test]
+fn what_lies_behind_a_lost_header_does_not_come_back() {
+    let [mut a, mut b] = formatted();
+    // The second lies behind the first place, which the record of the new copy takes.
+    for round in 1..3_u8 {
+        put(vec![Some(&mut a), Some(&mut b)], u64::from(round), round);
+    }
+    put(vec![None, Some(&mut b)], 3, 3);
+    let mut blanked = Blocking::new(&mut a);
+    blanked.write(0, &[0; 2 * SECTOR_BYTES as usize]).expect("it writes");
+    assert_eq!(byte(vec![Some(&mut a), Some(&mut b)]), Ok(3));
+    assert_eq!(byte(vec![Some(&mut a), None]), Ok(3), "older records came back");
+}
+
+/// A write that fails is told by what comes after it. A read was answered from the other copy, and nobody could say that one had failed.
+#[test]
+fn a_failure_that_a_read_finds_is_known() {
+    let [mut a, mut b] = formatted();
+    let mut torn = TearingDevice::new(&mut a, Errno::IO, |_, request: &Request<'_>| {
+        matches!(request, Request::WriteRange { .. }).then_some(0)
+    });
+    let devices: Vec<Option<&mut dyn RangeDevice>> = vec![Some(&mut torn), Some(&mut b)];
+    let mut copies = Copies::open(devices, 1).expect("they are copies");
+    copies
+        .write(3, &[1; SECTOR_BYTES as usize])
+        .expect("it is not waited for");
+    assert_eq!(copies.read(3, 1).expect("the other has it")[0], 1);
+    assert!(
+        matches!(copies.failure(), Some(RegionError::Device(_))),
+        "{:?}",
+        copies.failure()
+    );
+    assert_eq!(copies.whole(), 1);
+    drop(copies);
+    assert!(torn.fired() > 0, "it failed");
+}
+
+fn shared(devices: [&mut MemoryDevice; 3]) -> Members<&mut MemoryDevice> {
+    Members::new(devices.into_iter().collect())
+}
+
+/// Any device of the size of a lost one was taken for it, and written over.
+#[test]
+fn a_device_that_shares_a_region_is_not_taken_for_another() {
+    let mut devices = [0, 1, 2].map(|_| MemoryDevice::new(SECTOR_BYTES, SECTORS));
+    let mut others = [0, 1, 2].map(|_| MemoryDevice::new(SECTOR_BYTES, SECTORS));
+    for (devices, id) in [(&mut devices, ID), (&mut others, ID + 1)] {
+        drop(Region::format(shared(devices.each_mut()), LOGICAL, id).expect("there is room"));
+    }
+    let mut blank = MemoryDevice::new(SECTOR_BYTES, SECTORS);
+    let [a, b, c] = &mut devices;
+    let [_, other, _] = &mut others;
+    let refused = |devices: [&mut MemoryDevice; 3], number| {
+        let refused = Some(RegionError::OtherDevice { number });
+        let mut members = shared(devices);
+        assert_eq!(probe(&mut members).err(), refused);
+        assert_eq!(Region::open(members).err(), refused);
+    };
+    refused([a, &mut blank, c], 2);
+    refused([a, b, &mut blank], 3);
+    refused([a, other, c], 2);
+    refused([a, c, b], 2);
+    let untouched = Blocking::new(&mut blank).read(0, SECTORS).expect("it reads");
+    assert!(untouched.iter().all(|&byte| byte == 0));
+    Region::open(shared([a, b, c])).expect("as it was made");
+}
+
+#[test]
+fn devices_of_one_copy_are_not_taken_for_those_of_another() {
+    let mut devices = [0, 1, 2, 3].map(|_| MemoryDevice::new(SECTOR_BYTES, SECTORS));
+    let [a, b, c, d] = &mut devices;
+    let copies = vec![
+        Members::new(vec![&mut *a, &mut *b]),
+        Members::new(vec![&mut *c, &mut *d]),
+    ];
+    drop(Copies::format(copies, LOGICAL, ID).expect("there is room"));
+    let refused = Some(RegionError::OtherDevice { number: 2 });
+    let crossed = vec![
+        Some(Members::new(vec![&mut *a, &mut *d])),
+        Some(Members::new(vec![&mut *c, &mut *b])),
+    ];
+    assert_eq!(Copies::open(crossed, 1).err(), refused);
+    let copies = vec![Some(Members::new(vec![a, b])), Some(Members::new(vec![c, d]))];
+    Copies::open(copies, 1).expect("as they were made");
+}
+
+fn same(device: &mut MemoryDevice) -> MemoryDevice {
+    let bytes = Blocking::new(device).read(0, SECTORS).expect("it reads");
+    let mut same = MemoryDevice::new(SECTOR_BYTES, SECTORS);
+    Blocking::new(&mut same).write(0, &bytes).expect("it writes");
+    same
+}
+
+/// Its header has a new id then and its labels the old one, or none. Nothing of it is needed: it is made once more.
+#[test]
+fn a_copy_that_several_devices_share_is_made_again_after_any_crash() {
+    let half = || {
+        Members::new(vec![
+            MemoryDevice::new(SECTOR_BYTES, SECTORS / 2),
+            MemoryDevice::new(SECTOR_BYTES, SECTORS / 2),
+        ])
+    };
+    for is_old in [false, true] {
+        let (mut a, mut shared) = (MemoryDevice::new(SECTOR_BYTES, SECTORS), half());
+        let devices: Vec<&mut dyn RangeDevice> = vec![&mut a, &mut shared];
+        drop(Copies::format(devices, LOGICAL, ID).expect("there is room"));
+        put(vec![Some(&mut a), None], 1, 7);
+        let before = if is_old { shared } else { half() };
+        let mut kept = same(&mut a);
+        let mut again = VolatileDevice::holding(before).expect("it can be read");
+        drop(Copies::open(vec![Some(&mut a as &mut dyn RangeDevice), Some(&mut again)], 3).expect("it is made"));
+        let mut unfinished = 0;
+        for cut in again.cuts() {
+            for image in cut.images(1) {
+                let mut left = half();
+                image.write_to(&mut left).expect("it is as large");
+                unfinished += u64::from(matches!(
+                    byte(vec![None, Some(&mut left)]),
+                    Err(RegionError::Incomplete)
+                ));
+                let mut left = half();
+                image.write_to(&mut left).expect("it is as large");
+                let mut first = same(&mut kept);
+                let devices: Vec<Option<&mut dyn RangeDevice>> = vec![Some(&mut first), Some(&mut left)];
+                assert_eq!(byte(devices), Ok(7), "{image}");
+            }
+        }
+        assert!(unfinished > 0);
+    }
 }

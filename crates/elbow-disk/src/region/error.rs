@@ -56,6 +56,14 @@ pub enum RegionError {
     /// A copy whose making has not come to its end.
     #[error("this copy of the region is not complete: it was being made when it was last written; name a copy that is")]
     Incomplete,
+    /// A device that shares a region in place of the one that it was made on.
+    #[error(
+        "device {number} is not the one that shares this region: name those that it was made on, in the same order"
+    )]
+    OtherDevice {
+        /// Counted from 1, as they were named.
+        number: usize,
+    },
     /// A header that no region comes to have.
     #[error("the header says that the region was opened {found} times, which cannot be; the device has damaged it")]
     Incarnation {

@@ -33,6 +33,7 @@ mod format;
 #[cfg(test)]
 mod full_test;
 mod image;
+mod label;
 mod log;
 mod planted;
 mod room;
@@ -111,9 +112,9 @@ pub struct Identity {
 /// ```
 ///
 /// # Errors
-/// [`RegionError::Version`], [`RegionError::TooSmall`]; those of reading.
+/// [`RegionError::Version`], [`RegionError::TooSmall`], [`RegionError::OtherDevice`]; those of reading.
 pub fn probe<D: RangeDevice>(device: D) -> Result<Option<Identity>, RegionError> {
-    let newest = scan::newest_header(&mut taken_over(device)?)?;
+    let newest = scan::checked_header(&mut taken_over(device)?)?;
     Ok(newest.map(|(header, _)| Identity {
         logical_sectors: header.logical_sectors,
         sectors: header.sectors,
@@ -208,6 +209,8 @@ impl<D: RangeDevice> Region<D> {
         };
         (0..HEADER_SECTORS).try_for_each(|copy| device.write(copy, &header.to_sector()))?;
         device.flush()?;
+        // Behind the header: it says what is being made here, if this ends in between.
+        label::write(&mut device, &header)?;
         let borders = device.borders();
         Ok(Self::with(
             device,
@@ -221,8 +224,8 @@ impl<D: RangeDevice> Region<D> {
     /// After a failure the *device* has to be opened again before: the memory of the system may hold writes that its medium does not.
     ///
     /// # Errors
-    /// [`RegionError::NoRegion`], [`RegionError::Version`], [`RegionError::Incarnation`], [`RegionError::Shape`] and [`RegionError::TooSmall`] for
-    /// what is no region of this device; [`RegionError::Copy`] for one of several copies; those of the device: a sector that cannot be read is an error, since what it held may be the newest.
+    /// [`RegionError::NoRegion`], [`RegionError::Version`], [`RegionError::Incarnation`], [`RegionError::Shape`], [`RegionError::OtherDevice`] and
+    /// [`RegionError::TooSmall`] for what is no region of this device; [`RegionError::Copy`] for one of several copies; those of the device: a sector that cannot be read is an error, since what it held may be the newest.
     pub fn open(device: D) -> Result<Self, RegionError> {
         let mut device = taken_over(device)?;
         let (header, copy) = scan::header(&mut device)?;

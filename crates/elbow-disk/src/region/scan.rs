@@ -7,6 +7,7 @@ use elbow_file::range_device::{Blocking, RangeDevice};
 use super::error::RegionError;
 use super::format::{HEADER_SECTORS, Head, Header, INCARNATIONS, RECORD_SECTORS_MAX};
 use super::image::{Image, Record};
+use super::label;
 use super::planted::{Bug, has};
 
 /// Sectors read at a time; more than a record has.
@@ -40,6 +41,7 @@ pub(super) fn header<D: RangeDevice>(device: &mut Blocking<D>) -> Result<(Header
             found_bytes: found.sector_bytes,
         });
     }
+    label::check(device, &header)?;
     match header.incarnation < INCARNATIONS {
         true => Ok((header, copy)),
         false => Err(RegionError::Incarnation {
@@ -57,6 +59,15 @@ pub(super) fn newest_header<D: RangeDevice>(device: &mut Blocking<D>) -> Result<
             .into_iter()
             .chain(found)
             .max_by_key(|(header, _)| header.incarnation);
+    }
+    Ok(newest)
+}
+
+/// The same, of devices that were made to share that region.
+pub(super) fn checked_header<D: RangeDevice>(device: &mut Blocking<D>) -> Result<Option<(Header, u64)>, RegionError> {
+    let newest = newest_header(device)?;
+    if let Some((header, _)) = &newest {
+        label::check(device, header)?;
     }
     Ok(newest)
 }
