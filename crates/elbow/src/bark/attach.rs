@@ -53,7 +53,7 @@ device in its place, which gets a copy. A device that was away gets one, too.
 A region that is there is attached as it is; --size then only has to be right. Where the first or last MiB holds something else, attach \
 refuses.
 
-SIGTERM ends the server when the device is not in use any more, a second one at once: then its users get errors. A service manager has to unmount first.";
+SIGTERM ends the server when the device is not in use any more, a second one at once: then its users get errors. Clients of NBD are disconnected by the first. A service manager has to unmount first.";
 
 #[derive(Args, Debug)]
 pub(crate) struct AttachArgs {
@@ -62,7 +62,7 @@ pub(crate) struct AttachArgs {
     /// Bytes of its content; where DEV is empty or not there, a region of that size is made.
     #[arg(long, value_name = "S", value_parser = size::parse)]
     size: Option<u64>,
-    /// Go on without copies whose devices are not there; those have to be made anew when they come back.
+    /// Go on without copies whose devices are not there or dead; those have to be made anew when they come back.
     #[arg(long)]
     degraded: bool,
     #[command(flatten)]

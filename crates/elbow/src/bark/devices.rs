@@ -6,15 +6,20 @@
 //!   A B C D      --copies 2    a copy shared by A and B, one shared by C and D
 //! ```
 
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use clap::{Args, ValueHint, value_parser};
 use elbow_disk::SECTOR_BYTES;
-use elbow_disk::region::{Copies, Identity, Region, probe};
-use elbow_file::range_device::{FirstSectors, Members, RangeDevice};
+use elbow_disk::region::{Copies, Identity, Region, RegionError, probe};
+use elbow_file::range_device::{FirstSectors, Members, RangeDevice, RangeError};
+use rustix::io::Errno;
 
 use super::locked_device::{FACTOR_MAX, FACTOR_MIN, LockedDevice, NewRegion};
+use super::watched::WatchedDevice;
 use crate::output::{print_message, sentence};
 
 /// More are no safer than they are slow.
@@ -45,6 +50,8 @@ struct CopyDevices(Vec<LockedDevice>);
 pub(super) struct DeviceSet {
     groups: Vec<Option<CopyDevices>>,
     factor: Option<u64>,
+    /// A copy may be missing.
+    degraded: bool,
 }
 
 impl DeviceArgs {
@@ -86,17 +93,20 @@ impl DeviceArgs {
                 .collect::<Result<_>>();
             match locked {
                 Ok(locked) => Ok(Some(CopyDevices(locked))),
-                Err(error) if degraded => {
-                    print_message(format_args!("a copy is missing: {}", sentence(&error)));
+                Err(error) if degraded && is_dead(&error) => {
+                    tell_missing(&error);
                     Ok(None)
                 }
-                Err(error) if copies > 1 => Err(error.context("--degraded goes on with the copies that are there")),
+                Err(error) if copies > 1 && is_dead(&error) => {
+                    Err(error.context("--degraded goes on with the copies that are there"))
+                }
                 Err(error) => Err(error),
             }
         });
         Ok(DeviceSet {
             groups: opened.collect::<Result<_>>()?,
             factor: self.factor,
+            degraded,
         })
     }
 }
@@ -105,9 +115,9 @@ impl CopyDevices {
     /// Makes room for a new region, and removes by what something else would be known there.
     fn prepare(&mut self, bytes: u64, factor: Option<u64>) -> Result<u64> {
         let sectors = self.reserve(bytes, factor)?;
-        for locked_device in &self.0 {
+        for (number, locked_device) in self.0.iter().enumerate() {
             // Devices that share a region are taken whole.
-            locked_device.wipe(sectors.min(locked_device.bytes() / SECTOR_BYTES))?;
+            locked_device.wipe(sectors.min(locked_device.bytes() / SECTOR_BYTES), number == 0)?;
         }
         Ok(sectors)
     }
@@ -115,8 +125,17 @@ impl CopyDevices {
     fn identity(&self) -> Result<Option<Identity>> {
         match self.0[0].bytes() < 3 * SECTOR_BYTES {
             true => Ok(None),
-            false => Ok(probe(self.device(u64::MAX, true)?)?),
+            false => probe(self.device(u64::MAX, true)?).map_err(|error| self.named(error)),
         }
+    }
+
+    /// With the name of the device that it is about.
+    fn named(&self, error: RegionError) -> Error {
+        let name = match error {
+            RegionError::OtherDevice { number } => self.0[number - 1].name(),
+            _ => self.0.iter().map(LockedDevice::name).collect::<Vec<_>>().join(", "),
+        };
+        Error::new(error).context(name)
     }
 
     /// The first sectors of it; alone it is asked for one thing after the other.
@@ -166,9 +185,18 @@ impl DeviceSet {
     }
 
     /// The region that is there, if one is.
-    pub(super) fn identity(&self) -> Result<Option<Identity>> {
-        let found = self.groups.iter().flatten().map(CopyDevices::identity);
-        let found: Vec<_> = found.collect::<Result<_>>()?;
+    pub(super) fn identity(&mut self) -> Result<Option<Identity>> {
+        let mut found = Vec::new();
+        for group in &mut self.groups {
+            let Some(devices) = group else { continue };
+            match devices.identity() {
+                Err(error) if self.degraded && is_dead(&error) => {
+                    tell_missing(&error);
+                    *group = None;
+                }
+                identity => found.push(identity?),
+            }
+        }
         Ok(found.into_iter().flatten().max_by_key(|identity| identity.incarnation))
     }
 
@@ -195,11 +223,39 @@ impl DeviceSet {
         Ok(copies)
     }
 
-    /// Finds the region that is there; on devices that are empty it is copied.
+    /// Finds the region that is there; on devices that are empty it is copied. A copy that turns out to be dead meanwhile may be missing, too.
     pub(super) fn recover(&mut self, identity: Identity) -> Result<Copies<Device>> {
+        loop {
+            let failed: Vec<Arc<AtomicBool>> = self.groups.iter().map(|_| Arc::default()).collect();
+            match self.recover_watched(identity, &failed) {
+                Err(error) if self.degraded && is_dead(&error) && self.leave_out(&failed, &error) => {}
+                recovered => return recovered,
+            }
+        }
+    }
+
+    /// Goes on without the copies that have failed; says whether that is possible.
+    fn leave_out(&mut self, failed: &[Arc<AtomicBool>], error: &Error) -> bool {
+        let is_left = |(group, failed): (&Option<CopyDevices>, &Arc<AtomicBool>)| {
+            group.is_some() && !failed.load(Ordering::Acquire)
+        };
+        let left: Vec<bool> = self.groups.iter().zip(failed).map(is_left).collect();
+        let before = self.groups.iter().flatten().count();
+        let is_possible = left.contains(&true) && left.iter().filter(|&&is| is).count() < before;
+        if is_possible {
+            tell_missing(error);
+            let groups = self.groups.iter_mut().zip(left);
+            groups
+                .filter(|(_, is_left)| !is_left)
+                .for_each(|(group, _)| *group = None);
+        }
+        is_possible
+    }
+
+    fn recover_watched(&mut self, identity: Identity, failed: &[Arc<AtomicBool>]) -> Result<Copies<Device>> {
         let (is_alone, factor) = (self.groups.len() == 1, self.factor);
         let bytes = identity.logical_sectors * SECTOR_BYTES;
-        let devices = self.groups.iter_mut().map(|group| {
+        let devices = self.groups.iter_mut().zip(failed).map(|(group, failed)| {
             let Some(group) = group else { return Ok(None) };
             let sectors = match group.identity()? {
                 Some(found) => found.sectors,
@@ -208,7 +264,8 @@ impl DeviceSet {
                     group.reserve(bytes, factor)?
                 }
             };
-            group.device(sectors, is_alone).map(Some)
+            let device = group.device(sectors, is_alone)?;
+            Ok(Some(Box::new(WatchedDevice::new(device, Arc::clone(failed))) as Device))
         });
         let mut devices: Vec<Option<Device>> = devices.collect::<Result<_>>()?;
         let copies = match &mut devices[..] {
@@ -240,6 +297,23 @@ impl DeviceSet {
         );
         Ok(())
     }
+}
+
+fn tell_missing(error: &Error) {
+    print_message(format_args!("a copy is missing: {}", sentence(error)));
+}
+
+/// Whether a device is not there, or does not read and write. One that another process has is alive, and may be newer.
+fn is_dead(error: &Error) -> bool {
+    const GONE: [Errno; 3] = [Errno::NXIO, Errno::NODEV, Errno::IO];
+    error.chain().any(|cause| {
+        let opening = cause.downcast_ref::<io::Error>().is_some_and(|error| {
+            error.kind() == ErrorKind::NotFound
+                || Errno::from_io_error(error).is_some_and(|errno| GONE.contains(&errno))
+        });
+        let region = cause.downcast_ref::<RegionError>();
+        opening || matches!(region, Some(RegionError::Device(RangeError::Io { .. })))
+    })
 }
 
 fn random() -> Result<u64> {

@@ -5,7 +5,7 @@
     reason = "the device of the region, opened and looked at"
 )]
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -87,12 +87,13 @@ impl LockedDevice {
     pub(super) fn open(path: &Path, make: bool) -> Result<Self> {
         let name = path.display();
         let is_block_device = path.metadata().is_ok_and(|found| found.file_type().is_block_device());
-        let (file, is_new) = match open(path, is_block_device) {
+        let (file, is_made) = match open(path, is_block_device) {
             Err(error) if error.kind() == ErrorKind::NotFound && make => {
                 (create(path).with_context(|| format!("cannot make {name}"))?, true)
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                bail!("{name} is not there; --size makes a region in a new file")
+                let absent = anyhow::Error::new(error);
+                return Err(absent.context(format!("{name} is not there; --size makes a region in a new file")));
             }
             opened => (opened.with_context(|| format!("cannot open {name}"))?, false),
         };
@@ -105,19 +106,32 @@ impl LockedDevice {
             },
             "{name}: a region lies on a block device or an ordinary file"
         );
-        let mut locked = Self {
+        let opened = Self {
             path: path.to_owned(),
             file,
             is_block_device,
             bytes: 0,
-            is_new,
+            is_new: false,
         };
-        match flock(&locked.file, FlockOperation::NonBlockingLockExclusive) {
+        opened.locked(is_made)
+    }
+
+    /// For nobody else. It is ours to remove if we made it, and no other had locked it by then.
+    fn locked(mut self, is_made: bool) -> Result<Self> {
+        let name = self.path.display();
+        match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => bail!("{name}: another process has it, perhaps an attached region"),
             locked => locked.with_context(|| format!("{name}: cannot be locked"))?,
         }
-        locked.bytes = rustix::fs::seek(&locked.file, SeekFrom::End(0))?;
-        Ok(locked)
+        // Its maker may have removed it meanwhile, or somebody put another in its place.
+        let named = self.path.metadata().with_context(|| format!("cannot open {name}"))?;
+        ensure!(
+            self.is(&named)?,
+            "{name}: another file has its name by now; try it again"
+        );
+        self.is_new = is_made;
+        self.bytes = rustix::fs::seek(&self.file, SeekFrom::End(0))?;
+        Ok(self)
     }
 
     /// What was made stays.
@@ -196,11 +210,12 @@ impl LockedDevice {
         Ok(())
     }
 
-    /// Removes by what something else would be known in the first sectors, which become a region. The headers stay until the new ones are written:
-    /// their number goes into it.
-    pub(super) fn wipe(&self, sectors: u64) -> Result<()> {
+    /// Removes by what something else would be known in the first sectors, which become a region. On the device that `has_headers` those stay until the
+    /// new ones are written: their number goes into it.
+    pub(super) fn wipe(&self, sectors: u64, has_headers: bool) -> Result<()> {
         let looked_at = LOOKED_AT_BYTES / SECTOR_BYTES;
-        let first = HEADER_SECTORS..looked_at.min(sectors);
+        let begin = if has_headers { HEADER_SECTORS } else { 0 };
+        let first = begin..looked_at.min(sectors);
         let has_end = sectors == self.bytes / SECTOR_BYTES;
         let last = if has_end {
             sectors.saturating_sub(looked_at).max(first.end)
@@ -245,10 +260,13 @@ impl LockedDevice {
 
     /// Whether its name is still that of this file.
     fn has_its_name(&self) -> bool {
-        let (Ok(ours), Ok(named)) = (self.file.metadata(), self.path.symlink_metadata()) else {
-            return false;
-        };
-        (ours.dev(), ours.ino()) == (named.dev(), named.ino())
+        let named = self.path.symlink_metadata();
+        named.is_ok_and(|named| self.is(&named).unwrap_or(false))
+    }
+
+    fn is(&self, named: &Metadata) -> io::Result<bool> {
+        let ours = self.file.metadata()?;
+        Ok((ours.dev(), ours.ino()) == (named.dev(), named.ino()))
     }
 }
 
@@ -297,7 +315,7 @@ mod tests {
             sharing: 1,
         };
         let sectors = locked.reserve(new).expect("there is room");
-        locked.wipe(sectors).expect("it writes");
+        locked.wipe(sectors, true).expect("it writes");
         let region = Region::format(locked.device().expect("it opens"), 1 << 11, 7);
         drop(region.expect("a region"));
         assert_eq!(locked.threaded().expect("it opens").shape().sectors, sectors);
@@ -308,5 +326,38 @@ mod tests {
         );
         let locked = LockedDevice::open(&moved, false).expect("it opens");
         assert!(probe(locked.device().expect("it opens")).expect("it reads").is_some());
+    }
+    /// It was removed with the region that the other had begun to make there.
+    #[test]
+    fn who_loses_the_race_for_a_new_file_leaves_it_to_the_winner() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("region");
+        let opened = |file| LockedDevice {
+            path: path.clone(),
+            file,
+            is_block_device: false,
+            bytes: 0,
+            is_new: false,
+        };
+        let made = opened(create(&path).expect("it is made"));
+        let winner = LockedDevice::open(&path, true).expect("nobody has locked it");
+        let Err(error) = made.locked(true) else {
+            panic!("two have it")
+        };
+        assert!(error.to_string().contains("another process has it"), "{error}");
+        assert!(path.exists(), "the winner's file");
+        // One that the loser has opened, and the winner removes before it is locked.
+        let late = opened(open(&path, false).expect("it opens"));
+        std::fs::remove_file(&path).expect("it is removed");
+        drop(winner);
+        assert!(late.locked(false).is_err(), "a file without a name");
+        let late = opened(create(&path).expect("it is made"));
+        std::fs::rename(&path, directory.path().join("moved")).expect("it is moved");
+        std::fs::write(&path, b"another").expect("it writes");
+        let Err(error) = late.locked(true) else {
+            panic!("another file has its name")
+        };
+        assert!(error.to_string().contains("another file"), "{error}");
+        assert!(path.exists(), "it is not ours");
     }
 }

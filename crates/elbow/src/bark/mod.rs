@@ -15,6 +15,7 @@ mod locked_device;
 mod picture;
 mod profile;
 mod target;
+mod watched;
 
 use std::process::ExitCode;
 

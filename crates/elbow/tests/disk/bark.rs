@@ -706,6 +706,159 @@ fn a_forced_format_leaves_no_trace_of_what_was_there() {
     );
 }
 
+/// The second device kept its first two sectors: a partition table and the header of another region, which `attach` found there.
+#[test]
+fn a_forced_format_leaves_no_trace_on_any_of_its_devices() {
+    let directory = TestDirectory::new();
+    let (a, b) = (directory.name("a"), directory.name("b"));
+    for path in [&a, &b] {
+        std::fs::write(path, vec![0xEE_u8; 8 << 20]).expect("it writes");
+    }
+    assert!(bark(&["format", &b, "--size", "1M", "--force"]).status.success());
+    let header = std::fs::read(&b).expect("it reads");
+    assert!(bark(&["format", &a, &b, "--size", "1M", "--force"]).status.success());
+    let shared = std::fs::read(&b).expect("it reads");
+    assert!(shared[..8] != header[..8], "the header of the region that lay there");
+    assert!(
+        shared[512..1 << 20].iter().all(|&byte| byte == 0),
+        "all of the first MiB but the label"
+    );
+    let told = refused(&["attach", &b, "--nbd", &directory.nbd()]);
+    assert!(
+        told.contains("--size makes one") || told.contains("not empty"),
+        "{told}"
+    );
+}
+
+/// Whoever had it was newer then, or wrote to it at the same time.
+#[test]
+fn a_copy_that_another_process_has_is_not_missing() {
+    let directory = TestDirectory::new();
+    let (a, b) = (directory.name("a"), directory.name("b"));
+    assert!(
+        bark(&["format", &a, &b, "--copies", "2", "--size", "1M"])
+            .status
+            .success()
+    );
+    let has_it = File::open(&b).expect("it opens");
+    rustix::fs::flock(&has_it, rustix::fs::FlockOperation::LockExclusive).expect("nobody has it");
+    let degraded = [
+        "attach",
+        &a,
+        &b,
+        "--copies",
+        "2",
+        "--degraded",
+        "--nbd",
+        &directory.nbd(),
+    ];
+    let told = refused(&degraded);
+    assert!(told.contains("another process has it"), "{told}");
+    drop(has_it);
+    std::fs::remove_file(&b).expect("it is removed");
+    std::fs::create_dir(&b).expect("a directory");
+    let told = refused(&degraded);
+    assert!(!told.contains("missing"), "{told}");
+    std::fs::remove_dir(&b).expect("it is removed");
+    let region = Region::attach(&degraded[1..]);
+    assert_eq!((region.count("copies"), region.count("whole_copies")), (2, 1));
+}
+
+/// It was written over: nothing said which devices share a region.
+#[test]
+fn a_device_that_shares_a_region_is_not_replaced_by_another() {
+    let directory = TestDirectory::new();
+    let [a, b, other] = ["a", "b", "other"].map(|name| directory.name(name));
+    assert!(bark(&["format", &a, &b, "--size", "4M"]).status.success());
+    let bytes = vec![7_u8; 8 << 20];
+    std::fs::write(&other, &bytes).expect("it writes");
+    for path in [&a, &b] {
+        assert_eq!(std::fs::metadata(path).expect("a file").len(), 8 << 20);
+    }
+    let told = refused(&["attach", &a, &other, "--nbd", &directory.nbd()]);
+    assert!(
+        told.contains(&other) && told.contains("device 2 is not the one"),
+        "{told}"
+    );
+    assert!(std::fs::read(&other).expect("it reads") == bytes);
+    let region = Region::attach(&[&a, &b, "--nbd", &directory.nbd()]);
+    assert!(region.detach().status.success());
+}
+
+/// A block device over a file that goes with the test.
+struct LoopDevice(String);
+
+impl LoopDevice {
+    fn over(file: &Path) -> LoopDevice {
+        let mut losetup = program("losetup").expect("util-linux");
+        LoopDevice(succeeds(losetup.args(["--find", "--show"]).arg(file)).trim().to_owned())
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+/// A dead disk can mostly still be opened: `--degraded` refused it, and its name had to be replaced by one that is not there.
+#[test]
+fn a_disk_that_opens_and_cannot_be_read_is_a_missing_copy() {
+    if is_root().is_none() {
+        return;
+    }
+    // Nothing of it can be read, or its header and nothing behind.
+    for left in [0, 4096] {
+        let directory = TestDirectory::new();
+        let (a, below) = (directory.name("a"), directory.path("below"));
+        let sized = |bytes| {
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&below)
+                .and_then(|file| file.set_len(bytes))
+                .expect("a file");
+        };
+        sized(8 << 20);
+        let disk = LoopDevice::over(&below);
+        for devices in [[&a, &disk.0], [&disk.0, &a]] {
+            sized(8 << 20);
+            assert!(
+                bark(
+                    &[
+                        &["format"],
+                        &devices.map(String::as_str)[..],
+                        &["--copies", "2", "--size", "1M", "--force"]
+                    ]
+                    .concat()
+                )
+                .status
+                .success()
+            );
+            sized(left);
+            let mut byte = [0; 1];
+            let dead = File::open(&disk.0).and_then(|file| file.read_exact_at(&mut byte, 1 << 20));
+            assert!(dead.is_err(), "it is dead");
+            let offered = directory.nbd();
+            let attach = [
+                &["attach"],
+                &devices.map(String::as_str)[..],
+                &["--copies", "2", "--nbd", &offered],
+            ]
+            .concat();
+            refused(&attach);
+            let output = bark(&[&attach[..], &["--degraded"]].concat());
+            let told = text(&output.stderr);
+            assert!(output.status.success() && told.contains("a copy is missing"), "{told}");
+            let device = text(&output.stdout).trim().to_owned();
+            let region = Region { device, is_there: true };
+            assert_eq!((region.count("copies"), region.count("whole_copies")), (2, 1));
+            assert!(region.detach().status.success());
+        }
+    }
+}
+
 #[test]
 fn an_attach_that_fails_leaves_no_file_and_no_entry() {
     let directory = TestDirectory::new();
