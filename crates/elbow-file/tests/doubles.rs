@@ -57,6 +57,7 @@ fn call_everything(storage: &dyn Storage, root: &Handle) -> elbow_file::Result<(
     storage.link(&dir, n("f"), root, n("g"))?;
     storage.rename(root, n("g"), root, n("h"), RenameMode::Replace)?;
     let stat = storage.stat(root, n("h"))?;
+    storage.stat_uncached(root, n("h"))?;
     storage.stat_handle(&file)?;
     storage.list(root)?;
     storage.space(root)?;
