@@ -47,7 +47,7 @@ impl Server {
         });
         let mut command = Command::new(std::env::current_exe().expect("this test"));
         command
-            .args(["--exact", "silence::serve", "--ignored", "--nocapture"])
+            .args(["--exact", "stall::serve", "--ignored", "--nocapture"])
             .env(SERVED[0], below)
             .env(SERVED[1], shown)
             .stdin(Stdio::piped())
