@@ -87,6 +87,13 @@ impl Hold {
         self.is_ours() && py.detach(|| at_work(|| self.held.lock().as_ref().is_some_and(is_wanted)))
     }
 
+    /// Whether it is ours by our own clock: another thread took it, and this one may have been stopped for longer than the lease since.
+    #[getter]
+    fn current(&self, py: Python<'_>) -> bool {
+        let is_current = |held: &ProcessLocal<elbow_lock::Hold>| held.get().is_some_and(elbow_lock::Hold::is_current);
+        self.is_ours() && py.detach(|| at_work(|| self.held.lock().as_ref().is_some_and(is_current)))
+    }
+
     /// Raises `Lost` if the lock is not ours any more. To be called just before each I/O under it. No round trip, except
     /// after the connection broke.
     fn check(&self, py: Python<'_>) -> PyResult<()> {

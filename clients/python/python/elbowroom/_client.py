@@ -135,6 +135,10 @@ class Holding:
         if threading.current_thread() is threading.main_thread():
             # Python handles signals here, so another thread waits.
             hold = session.lock_later(*self._what, owner, None).wait()
+            # It was granted to that thread; this one may have been stopped for longer than the lease since.
+            while not hold.current:
+                hold.release()
+                hold = session.lock_later(*self._what, owner, None).wait()
         else:
             hold = session.lock(*self._what, owner)
         self._hold = hold
@@ -165,6 +169,10 @@ class AsyncHolding:
         session = self._client._connected()
         owner = _task_owner()
         hold: _native.Hold = await answered(lambda then: session.lock_later(*self._what, owner, then))
+        # The event loop may come to it when the lease is over.
+        while not hold.current:
+            hold.release()
+            hold = await answered(lambda then: session.lock_later(*self._what, owner, then))
         self._hold = hold
         return hold
 

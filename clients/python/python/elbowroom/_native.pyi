@@ -24,6 +24,9 @@ class Hold:
     @property
     def wanted(self) -> bool:
         """Whether somebody waits for this lock, as far as the service has said."""
+    @property
+    def current(self) -> bool:
+        """Whether it is ours by our own clock, without a word to the service; False also while the connection is down."""
     def check(self) -> None:
         """Raises `Lost` if the lock is not ours any more. To be called just before each I/O under it. No round trip,
         except after the connection broke."""

@@ -42,6 +42,13 @@ impl Hold {
         self.session.check(self.id, &self.file)
     }
 
+    /// Whether it is ours by our own clock, without a word to the service or a wait for one; false also while the connection is down. For who
+    /// gets a hold from another thread, and may have been stopped for longer than the lease in between.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.session.is_current(self.id)
+    }
+
     /// Whether the service said that somebody waits for it.
     #[must_use]
     pub fn is_wanted(&self) -> bool {

@@ -197,6 +197,11 @@ impl Session {
         }
     }
 
+    /// Whether a hold is good at this moment, as far as is known without asking.
+    pub(super) fn is_current(&self, id: LockId) -> bool {
+        matches!(self.state.lock().core.standing(id, now_ms()), Standing::Ours(_))
+    }
+
     pub(super) fn is_wanted(&self, id: LockId) -> bool {
         let mut state = self.state.lock();
         self.poll(&mut state);
@@ -782,6 +787,19 @@ mod tests {
             wire::decode_request(&stage.peer.read()).unwrap(),
             Request::Unlock { id }
         );
+    }
+
+    /// A hold that one thread takes and another uses: what happened in between is known without a word to the service.
+    #[test]
+    fn a_hold_is_current_until_its_link_is_gone() {
+        let mut stage = Stage::new();
+        let id = stage.ask();
+        assert!(!stage.session.is_current(id), "nothing was granted");
+        stage.peer.say(&Reply::Granted { id, token: Token(1) });
+        stage.session.wait(id, &stage.file).unwrap();
+        assert!(stage.session.is_current(id));
+        stage.replace_link();
+        assert!(!stage.session.is_current(id));
     }
 
     /// Who gave up a lock that had just been granted, and is then lost, waited for it again, for ever.
