@@ -27,7 +27,7 @@ fuse_programs='fusermount3:fuse3 mount:mount umount:mount'
 demo_programs="$fuse_programs python3:python3 dpkg-deb:dpkg xz:xz-utils"
 bench_programs='make:make unzip:unzip zip:zip rsync:rsync sshfs:sshfs sshd:openssh-server ssh:openssh-client
     dpkg-source:dpkg-dev mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs losetup:mount
-    redis-server:redis-server etcd:etcd-server
+    redis-server:redis-server etcd:etcd-server linux.uml:user-mode-linux mmdebstrap:mmdebstrap
     mpicc.mpich:libmpich-dev mpirun.mpich:mpich mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin'
 test_programs='make:make git:git sqlite3:sqlite3 unzip:unzip zip:zip rsync:rsync kill:procps ps:procps
     setfacl:acl setfattr:attr mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs losetup:mount

@@ -257,22 +257,23 @@ pub trait RangeDevice {
     }
 }
 
-/// The methods of a [`RangeDevice`] that its wrappers leave to the device inside.
+/// The methods of a [`RangeDevice`] that its wrappers leave to the device inside, which is named as a field of `self`.
+#[macro_export]
 macro_rules! leave_to_device {
     ($($device:tt)+) => {
-        fn cancel(&mut self, ticket: Ticket) -> Result<(), RangeError> {
+        fn cancel(&mut self, ticket: $crate::range_device::Ticket) -> Result<(), $crate::range_device::RangeError> {
             self.$($device)+.cancel(ticket)
         }
 
-        fn clock(&self) -> Clock {
+        fn clock(&self) -> $crate::range_device::Clock {
             self.$($device)+.clock()
         }
 
-        fn next_completion_at(&mut self) -> Option<Duration> {
+        fn next_completion_at(&mut self) -> Option<::std::time::Duration> {
             self.$($device)+.next_completion_at()
         }
 
-        fn pass_until(&mut self, time: Duration) {
+        fn pass_until(&mut self, time: ::std::time::Duration) {
             self.$($device)+.pass_until(time);
         }
 
@@ -280,12 +281,12 @@ macro_rules! leave_to_device {
             self.$($device)+.borders()
         }
 
-        fn wake(&mut self, waker: &Waker) -> bool {
+        fn wake(&mut self, waker: &::std::task::Waker) -> bool {
             self.$($device)+.wake(waker)
         }
     };
 }
-use leave_to_device;
+pub use leave_to_device;
 
 /// A device that is lent, or in a box, is that device.
 macro_rules! is_device {

@@ -1,9 +1,8 @@
 //! Range devices for tests: one that counts, one that fails.
 
-use std::task::Waker;
 use std::time::Duration;
 
-use super::{Clock, Completion, RangeDevice, RangeError, Request, Shape, Ticket, leave_to_device};
+use super::{Completion, RangeDevice, RangeError, Request, Shape, Ticket, leave_to_device};
 use crate::Errno;
 
 /// How often each kind of request was submitted to a [`CountingDevice`], refused or not.

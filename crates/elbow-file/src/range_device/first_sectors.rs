@@ -1,9 +1,8 @@
 //! The beginning of a device as a device.
 
-use std::task::Waker;
 use std::time::Duration;
 
-use super::{Clock, Completion, RangeDevice, RangeError, Request, Shape, Ticket, leave_to_device};
+use super::{Completion, RangeDevice, RangeError, Request, Shape, Ticket, leave_to_device};
 
 /// The first sectors of a device: what lies behind them is never touched.
 ///

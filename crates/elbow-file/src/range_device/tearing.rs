@@ -6,12 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::task::Waker;
 use std::time::Duration;
 
 use elbow_ranges::RangeSet;
 
-use super::{Clock, Completion, Done, RangeDevice, RangeError, Request, Shape, Ticket, leave_to_device};
+use super::{Completion, Done, RangeDevice, RangeError, Request, Shape, Ticket, leave_to_device};
 use crate::Errno;
 
 /// Lets some requests fail when they complete: of a write the first sectors are written, as many as are said (of a range

@@ -24,12 +24,11 @@ mod cut;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 pub use self::cut::{CutImage, PowerCut};
 
-use super::{Clock, Completion, Done, RangeDevice, RangeError, Request, Shape, Ticket, leave_to_device};
+use super::{Completion, Done, RangeDevice, RangeError, Request, Shape, Ticket, leave_to_device};
 
 /// What a disk writes whole or not at all, in bytes, however large the sectors of a device are.
 const PIECE_BYTES: u32 = 512;

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Waker;
 use std::time::Duration;
 
-use elbow_file::range_device::{Clock, Completion, RangeDevice, RangeError, Request, Shape, Ticket};
+use elbow_file::range_device::{Completion, RangeDevice, RangeError, Request, Shape, Ticket, leave_to_device};
 
 /// Tells others that it has failed.
 pub(super) struct WatchedDevice<D> {
@@ -57,27 +56,5 @@ impl<D: RangeDevice> RangeDevice for WatchedDevice<D> {
         submitted
     }
 
-    fn cancel(&mut self, ticket: Ticket) -> Result<(), RangeError> {
-        self.device.cancel(ticket)
-    }
-
-    fn clock(&self) -> Clock {
-        self.device.clock()
-    }
-
-    fn next_completion_at(&mut self) -> Option<Duration> {
-        self.device.next_completion_at()
-    }
-
-    fn pass_until(&mut self, time: Duration) {
-        self.device.pass_until(time);
-    }
-
-    fn borders(&self) -> Vec<u64> {
-        self.device.borders()
-    }
-
-    fn wake(&mut self, waker: &Waker) -> bool {
-        self.device.wake(waker)
-    }
+    leave_to_device!(device);
 }
