@@ -66,8 +66,12 @@ fn work_on(hold: &Hold, tally: &Tally, piece: usize) {
     }
 }
 
-/// Lets eight clients fight while `kill` kills something, so many times; returns the sum of what it counted.
+/// Lets eight clients fight while `kill` kills the service, so many times; returns the sum of the locks that it saw asserted again.
 pub(crate) fn fight_while(connect: impl Fn() -> Client, kills: u64, mut kill: impl FnMut() -> u64) -> u64 {
+    // Those who fight may all end their work before they come back, and assert nothing: this one does not give its lock back.
+    let bystander = connect();
+    let lock = || bystander.lock("/held", Footprint::whole(), LockMode::Exclusive, Wait::Forever);
+    let mut held = lock().unwrap();
     let tally = Arc::new(Tally::default());
     let clients: Vec<_> = (0..CLIENTS)
         .map(|seed| {
@@ -80,6 +84,12 @@ pub(crate) fn fight_while(connect: impl Fn() -> Client, kills: u64, mut kill: im
         let before = tally.worked.load(Ordering::Relaxed);
         until("they work", || tally.worked.load(Ordering::Relaxed) > before + 200);
         let count = kill();
+        match held.check() {
+            Ok(()) => {}
+            // Its lease may end before a busy machine has started the service again.
+            Err(LockError::Lost { .. }) => held = lock().unwrap(),
+            Err(error) => panic!("neither ours nor lost: {error}"),
+        }
         let before = tally.worked.load(Ordering::Relaxed);
         until("they work again", || tally.worked.load(Ordering::Relaxed) > before + 50);
         counted += count;
