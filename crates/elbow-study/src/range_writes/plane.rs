@@ -209,7 +209,7 @@ fn claims(gains: &Gains) -> Vec<Claim> {
             both(simple) > 0,
             [
                 "Framed in both panels",
-                "None does, though some come near both: the frames of the two panels lie beside each other. With the whole tree, 64 blocks and 100 ms give -17 and -23 %",
+                "None does, though some come near both: the frames of the two panels lie beside each other. With the whole tree, 64 blocks and 100 ms give -15 and -23 %",
             ],
         ),
         Claim::ours(
