@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 152] = [
+const LIMITS: [(&str, &str, &str); 153] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer *chown ok/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
@@ -263,6 +263,7 @@ const LIMITS: [(&str, &str, &str); 152] = [
     ("sshfs*", "answer *stat E/ok (taken directories)", MORE_THAN_SSHFS),
     ("sshfs*", "answer holes E/ok (taken directories)", MORE_THAN_SSHFS),
     ("sshfs*", "answer list E/ok (taken directories)", MORE_THAN_SSHFS),
+    ("sshfs*", "answer access E/ok (taken directories)", MORE_THAN_SSHFS),
     ("sshfs*", "answer open E/ok (taken directories)", MORE_THAN_SSHFS),
     ("sshfs*", "answer seek E/ok (taken directories)", MORE_THAN_SSHFS),
     ("sshfs*", "answer fch* E/ok (taken directories)", MORE_THAN_SSHFS),
