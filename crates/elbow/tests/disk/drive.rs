@@ -1,11 +1,14 @@
 //! Emulated drives: what programs read and write through each attachment, what a power cut leaves, and what a dead server leaves.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -343,6 +346,190 @@ fn a_file_system_on_the_block_device_survives_a_power_cut() {
     fio(&[format!("--filename={}", drive.device), "--direct=1".to_owned()]);
     let output = drive.detach();
     assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+/// Random reads, writes, mappings, truncations and holes of one file, each read compared with what was written.
+const FSX: &str = "[opsize]
+max = 65536
+[weights]
+close_open = 2
+read = 10
+write = 10
+mapread = 10
+mapwrite = 10
+truncate = 4
+fsync = 1
+fdatasync = 1
+punch_hole = 2
+";
+
+fn fsx() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/fixtures");
+    let fixtures = std::env::var_os("ELBOW_FIXTURES").map_or(root, PathBuf::from);
+    let path = fixtures.join("suites/bin/fsx");
+    match path.exists() {
+        true => Some(path),
+        false => skip("fsx (scripts/setup.sh test)").map(|()| path),
+    }
+}
+
+#[test]
+fn fsx_on_a_file_system_on_the_block_device_reads_what_it_wrote() {
+    let (Some(()), Some(fsx)) = (is_root(), fsx()) else {
+        return;
+    };
+    let Some(mut drive) = Attached::new(&[&FAST[..4], &["--size", "64M"]].concat()) else {
+        return;
+    };
+    let (point, configuration) = (
+        drive.directory.path().join("mounted"),
+        drive.directory.path().join("fsx.toml"),
+    );
+    std::fs::create_dir(&point).expect("a directory");
+    std::fs::write(&configuration, FSX).expect("a configuration");
+    succeeds(program("mkfs.ext4").expect("e2fsprogs").args(["-q", &drive.device]));
+    succeeds(Command::new("mount").arg(&drive.device).arg(&point));
+    let mut run = Command::new("timeout");
+    run.arg("300")
+        .arg(fsx)
+        .arg("-f")
+        .arg(&configuration)
+        .arg("-P")
+        .arg(drive.directory.path());
+    succeeds(run.args(["-S", "16", "-N", "2000", "file"]).current_dir(&point));
+    let before = std::fs::read(point.join("file")).expect("the file of fsx");
+    // What is read after a mount comes from the drive.
+    succeeds(Command::new("umount").arg(&point));
+    succeeds(program("e2fsck").expect("e2fsprogs").args(["-fn", &drive.device]));
+    succeeds(Command::new("mount").arg(&drive.device).arg(&point));
+    let after = std::fs::read(point.join("file")).expect("the file of fsx");
+    succeeds(Command::new("umount").arg(&point));
+    assert!(
+        !before.is_empty() && before == after,
+        "{} bytes, then {}",
+        before.len(),
+        after.len()
+    );
+    // A mount namespace that somebody made meanwhile has the file system mounted as well, until it goes.
+    let mut output = elbow(&["detach", &drive.device], b"");
+    for _ in 0..200 {
+        if output.status.success() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        output = elbow(&["detach", &drive.device], b"");
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    drive.is_there = false;
+}
+
+/// Blocks that several threads write, each once and flushed, until the drive is gone.
+#[derive(Default)]
+struct Flushed {
+    blocks: Mutex<Vec<u64>>,
+    stop: AtomicBool,
+}
+
+const BLOCK_BYTES: u64 = 4096;
+const WRITERS: u64 = 4;
+/// More than is written before the drive is gone.
+const LARGE: [&str; 2] = ["--size", "256M"];
+const LARGE_BYTES: u64 = 256 << 20;
+
+impl Flushed {
+    /// Writes each fourth block, from the `writer`-th one on. Each opens the drive anew: nobody has it open all the time.
+    fn write(&self, device: &str, writer: u64) {
+        for block in (writer..LARGE_BYTES / BLOCK_BYTES).step_by(WRITERS as usize) {
+            if self.stop.load(Ordering::SeqCst) {
+                return;
+            }
+            // Of what is refused nothing is promised.
+            if write_flushed(device, block).is_ok() {
+                self.blocks.lock().expect("no panic").push(block);
+            }
+        }
+        panic!("all has been written before the drive was gone");
+    }
+
+    fn count(&self) -> usize {
+        self.blocks.lock().expect("no panic").len()
+    }
+}
+
+/// What a block holds once it is written.
+fn of_block(block: u64) -> Vec<u8> {
+    (block + 1).to_le_bytes().repeat(BLOCK_BYTES as usize / 8)
+}
+
+fn write_flushed(device: &str, block: u64) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(device)?;
+    // Under the file that a drive is offered over there is the empty one of before.
+    if file.seek(SeekFrom::End(0))? != LARGE_BYTES {
+        return Err(std::io::ErrorKind::NotFound.into());
+    }
+    file.write_all_at(&of_block(block), block * BLOCK_BYTES)?;
+    file.sync_data()
+}
+
+/// Detaches while threads write and flush; then each block of which a flush succeeded has to be in the backing file.
+fn is_detached_under_load(drive: &Attached) {
+    let flushed = Flushed::default();
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (flushed, device) = (&flushed, &drive.device);
+            scope.spawn(move || flushed.write(device, writer));
+        }
+        while flushed.count() < 20 {
+            std::thread::yield_now();
+        }
+        // It is refused while somebody has it open at that moment.
+        let mut refused = 0;
+        let mut output = elbow(&["detach", &drive.device], b"");
+        while !output.status.success() {
+            let said = text(&output.stderr);
+            assert!(said.contains("in use") || said.contains("open"), "{said}");
+            refused += 1;
+            // In the end by itself, when the writers have let go: a busy drive may never be free at the right moment.
+            if refused == 20 {
+                flushed.stop.store(true, Ordering::SeqCst);
+            }
+            output = elbow(&["detach", &drive.device], b"");
+        }
+        let was_at_work = !flushed.stop.swap(true, Ordering::SeqCst);
+        println!(
+            "at work until the end: {was_at_work}; refused {refused} times while it was open, {} flushed",
+            flushed.count()
+        );
+    });
+    let backing = File::open(drive.directory.path().join("backing")).expect("it opens");
+    for block in flushed.blocks.into_inner().expect("no panic") {
+        let mut stored = of_block(0);
+        backing
+            .read_exact_at(&mut stored, block * BLOCK_BYTES)
+            .expect("it reads");
+        assert!(stored == of_block(block), "block {block} was flushed and is not there");
+    }
+}
+
+#[test]
+fn a_file_that_is_detached_under_load_loses_nothing_that_was_flushed() {
+    let Some(mut drive) = Attached::file(&[&FAST[..4], &LARGE].concat()) else {
+        return;
+    };
+    is_detached_under_load(&drive);
+    drive.is_there = false;
+}
+
+#[test]
+fn a_block_device_that_is_detached_under_load_loses_nothing_that_was_flushed() {
+    if is_root().is_none() {
+        return;
+    }
+    let Some(mut drive) = Attached::new(&[&FAST[..4], &LARGE].concat()) else {
+        return;
+    };
+    is_detached_under_load(&drive);
+    drive.is_there = false;
 }
 
 #[test]
