@@ -13,7 +13,7 @@
 //! incarnation each has all that was acknowledged.*
 //!
 //! 1. Opening opens those copies first, by which their incarnations rise and their tag stays.
-//! 2. The others are made equal to the first of them, durably; one that was away, which has the base or the tag of before, is made anew.
+//! 2. What is torn or damaged in the first of them is taken from another, where it is whole. The others are made equal to it, durably; one that was away, which has the base or the tag of before, is made anew.
 //! 3. Only then each gets the next incarnation and the new tag, and only then anything is acknowledged. A copy that is not there stays behind, and one that is being made
 //!    has the tag 0: by itself it is refused.
 //!
@@ -30,6 +30,7 @@ use elbow_file::range_device::RangeDevice;
 use elbow_ranges::RangeSet;
 
 use super::format::{Header, Mark};
+use super::image::Image;
 use super::planted::{Bug, has};
 use super::{Region, RegionError, Statistics, TRIM_SECTORS, records, scan, taken_over};
 
@@ -121,6 +122,7 @@ impl<D: RangeDevice> Copies<D> {
             regions.reverse();
         }
         let (first, others) = regions.split_first_mut().expect("the newest");
+        others.iter_mut().try_for_each(|other| first.mend(other))?;
         others.iter_mut().try_for_each(|other| first.resync(other))?;
         for device in behind {
             // An id of its own: older records that lie there are none of its.
@@ -296,6 +298,20 @@ impl<D: RangeDevice> Copies<D> {
     }
 }
 
+/// A part and around it all that the writes of either image wrote that lie in it: what was written at once is taken from one of them.
+fn whole_writes(mut part: Range<u64>, images: [&Image; 2]) -> Range<u64> {
+    loop {
+        let pieces = images
+            .into_iter()
+            .flat_map(|image| image.pieces(&part).map(|(_, at)| &image.record(at).logical));
+        let wider = pieces.fold(part.clone(), |part, of| part.start.min(of.start)..part.end.max(of.end));
+        if wider == part {
+            return part;
+        }
+        part = wider;
+    }
+}
+
 /// A copy of a region on a device that has none, or has one that was away. Until it has all it is none by itself.
 fn rebuilt<D: RangeDevice>(device: D, from: &mut Region<D>, mark: Mark, id: u64) -> Result<Region<D>, RegionError> {
     let tag = 0;
@@ -360,14 +376,36 @@ impl<D: RangeDevice> Region<D> {
         self.write_headers(0)
     }
 
+    /// Takes from a copy with the same tag what is torn or damaged here and whole there. It has all that was acknowledged, so that nothing of that is lost, even if it has
+    /// something older where the last write here was torn by a crash.
+    fn mend(&mut self, other: &mut Region<D>) -> Result<(), RegionError> {
+        if has(Bug::DamageIsTruth) {
+            return Ok(());
+        }
+        for doubtful in self.doubtful.clone().iter() {
+            let part = whole_writes(doubtful, [&self.image, &other.image]);
+            if !other.doubtful.overlaps(part.start, part.end) {
+                other.copy_to(self, &part)?;
+                self.doubtful.remove(part.start, part.end);
+            }
+        }
+        Ok(())
+    }
+
     /// Writes what differs, and makes it durable: the other then reads as this, and has zeros by a record where this has.
     fn resync(&mut self, other: &mut Region<D>) -> Result<(), RegionError> {
+        let all = 0..self.header.logical_sectors;
+        self.copy_to(other, &all)?;
+        other.flush()
+    }
+
+    /// Writes what differs in a part: the other then reads there as this.
+    fn copy_to(&mut self, other: &mut Region<D>, part: &Range<u64>) -> Result<(), RegionError> {
         self.settle()?;
         other.settle()?;
-        let all = 0..self.header.logical_sectors;
-        let pieces: Vec<(Range<u64>, u64)> = self.image.pieces(&all).collect();
+        let pieces: Vec<(Range<u64>, u64)> = self.image.pieces(part).collect();
         let written: RangeSet = pieces.iter().map(|(range, _)| range.clone()).collect();
-        let elsewhere: Vec<Range<u64>> = other.image.pieces(&all).map(|(range, _)| range).collect();
+        let elsewhere: Vec<Range<u64>> = other.image.pieces(part).map(|(range, _)| range).collect();
         for range in elsewhere.into_iter().collect::<RangeSet>().difference(&written).iter() {
             other.trim(range)?;
         }
@@ -384,6 +422,6 @@ impl<D: RangeDevice> Region<D> {
                 }
             }
         }
-        other.flush()
+        Ok(())
     }
 }

@@ -334,6 +334,53 @@ fn planted_mistakes_with_copies_are_found() {
     }
     assert!(finds(Bug::StaleCopy, one_was_away));
     assert!(finds(Bug::TagIgnored, both_were_away));
+    assert!(finds(Bug::DamageIsTruth, damaged));
+}
+
+/// Turns a bit in the payload of the record of such bytes; its head stays whole.
+fn damage(device: &mut MemoryDevice, byte: u8) {
+    let mut device = Blocking::new(device);
+    for at in 2..SECTORS {
+        let mut sector = device.read(at, 1).expect("it reads");
+        if sector[80..].iter().all(|&found| found == byte) {
+            sector[100] ^= 1;
+            return device.write(at, &sector).expect("it writes");
+        }
+    }
+    panic!("no sector has {byte}");
+}
+
+/// Each copy has lost something else that was flushed.
+fn damaged(_: u64) -> Finding {
+    let mut devices = formatted();
+    let mut copies = Copies::open(devices.iter_mut().map(Some).collect(), 1).expect("two copies");
+    for byte in 1..=4 {
+        let data = [byte; SECTOR_BYTES as usize];
+        copies.write(u64::from(byte) * 3, &data).expect("there is room");
+    }
+    copies.flush().expect("nothing fails");
+    drop(copies);
+    for (device, bytes) in devices.iter_mut().zip([[1, 3], [2, 4]]) {
+        bytes.iter().for_each(|&byte| damage(device, byte));
+    }
+    for left in [[true, true], [true, false], [false, true]] {
+        let there = devices.iter_mut().zip(left);
+        let there = there.map(|(device, is_there)| is_there.then_some(device)).collect();
+        let mut copies = Copies::open(there, 2).expect("two copies");
+        for byte in 1..=4 {
+            let found = copies.read(u64::from(byte) * 3, 1).expect("it reads");
+            if found != [byte; SECTOR_BYTES as usize] {
+                return Err(format!("{} in place of {byte}, with copies {left:?}", found[0]));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The story: the first copy was the truth, so that what a failing disk had damaged there was written over what was whole in the other.
+#[test]
+fn what_is_damaged_in_one_copy_is_taken_from_another() {
+    damaged(0).expect("each has what the other has lost");
 }
 
 #[test]

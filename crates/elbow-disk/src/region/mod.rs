@@ -179,6 +179,8 @@ pub struct Region<D> {
     flushing: Option<Ticket>,
     failed: Option<RangeError>,
     statistics: Statistics,
+    /// What was written there last the scan found torn or damaged.
+    doubtful: RangeSet,
 }
 
 impl<D: RangeDevice> Region<D> {
@@ -249,6 +251,7 @@ impl<D: RangeDevice> Region<D> {
             incarnation,
             records,
             torn,
+            doubtful,
         } = scan::records(&mut device, header)?;
         let incarnation = incarnation + 1;
         let header = Header { incarnation, ..*header };
@@ -256,6 +259,7 @@ impl<D: RangeDevice> Region<D> {
         // The copy that was read stays until the other is durable. Then both are new, so that either is enough.
         region.write_headers(HEADER_SECTORS - 1 - copy)?;
         (region.statistics.found, region.statistics.torn) = (records, torn);
+        region.doubtful = doubtful;
         Ok(region)
     }
 
@@ -285,6 +289,7 @@ impl<D: RangeDevice> Region<D> {
             flushing: None,
             failed: None,
             statistics: Statistics::default(),
+            doubtful: RangeSet::default(),
         }
     }
 

@@ -25,6 +25,8 @@ pub(super) enum Bug {
     StaleCopy,
     /// Copies that went on without each other are taken for equal.
     TagIgnored,
+    /// What is damaged in the first copy is written over what is whole in the others.
+    DamageIsTruth,
     /// A log leaves behind its end what lay there after a crash.
     TailKept,
 }

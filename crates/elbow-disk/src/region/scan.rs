@@ -2,7 +2,10 @@
 //!
 //! Each sector is looked at as the first of a record, but those within a whole record: what is in there was written as data.
 
+use std::ops::Range;
+
 use elbow_file::range_device::{Blocking, RangeDevice};
+use elbow_ranges::RangeSet;
 
 use super::error::RegionError;
 use super::format::{HEADER_SECTORS, Head, Header, INCARNATIONS, RECORD_SECTORS_MAX};
@@ -26,6 +29,8 @@ pub(super) struct Found {
     pub(super) records: u64,
     /// Heads without their whole payload.
     pub(super) torn: u64,
+    /// Logical sectors of such heads that no later record covers: what was written there last is torn, or damaged.
+    pub(super) doubtful: RangeSet,
 }
 
 /// The newer copy of the header, and the sector that has it.
@@ -79,7 +84,8 @@ pub(super) fn records<D: RangeDevice>(device: &mut Blocking<D>, header: &Header)
         first: 0,
         header,
         incarnation: header.incarnation,
-        torn: 0,
+        torn: Vec::new(),
+        impossible: 0,
     };
     let mut records = Vec::new();
     let mut at = HEADER_SECTORS;
@@ -94,14 +100,16 @@ pub(super) fn records<D: RangeDevice>(device: &mut Blocking<D>, header: &Header)
             None => at += 1,
         }
     }
-    Ok(found(records, &scan, &device.borders()))
+    Ok(found(records, scan, &device.borders()))
 }
 
-fn found(mut records: Vec<(Order, u64, Record)>, scan: &Scan<'_>, borders: &[u64]) -> Found {
+fn found(mut records: Vec<(Order, u64, Record)>, scan: Scan<'_>, borders: &[u64]) -> Found {
     if !has(Bug::NoSequence) {
         records.sort_unstable_by_key(|&(order, ..)| order);
     }
     let count = records.len() as u64;
+    let torn = scan.torn.len() as u64 + scan.impossible;
+    let doubtful = doubtful(&records, scan.torn);
     let mut image = Image::new(HEADER_SECTORS..scan.header.sectors, borders);
     records.into_iter().for_each(|(_, at, record)| image.add(at, record));
     image.durable();
@@ -109,8 +117,23 @@ fn found(mut records: Vec<(Order, u64, Record)>, scan: &Scan<'_>, borders: &[u64
         image,
         incarnation: scan.incarnation,
         records: count,
-        torn: scan.torn,
+        torn,
+        doubtful,
     }
+}
+
+/// What torn heads say of sectors that no whole record of a later order does; records in order.
+fn doubtful(records: &[(Order, u64, Record)], mut torn: Vec<(Order, Range<u64>)>) -> RangeSet {
+    torn.sort_unstable_by_key(|&(order, _)| order);
+    let (mut torn, mut doubtful) = (torn.into_iter().peekable(), RangeSet::default());
+    for (order, _, record) in records {
+        while let Some((_, logical)) = torn.next_if(|(of_torn, _)| of_torn < order) {
+            doubtful.insert(logical.start, logical.end);
+        }
+        doubtful.remove(record.logical.start, record.logical.end);
+    }
+    torn.for_each(|(_, logical)| doubtful.insert(logical.start, logical.end));
+    doubtful
 }
 
 struct Scan<'a> {
@@ -120,7 +143,9 @@ struct Scan<'a> {
     header: &'a Header,
     /// The highest so far.
     incarnation: u64,
-    torn: u64,
+    torn: Vec<(Order, Range<u64>)>,
+    /// Heads that nobody has written.
+    impossible: u64,
 }
 
 impl Scan<'_> {
@@ -146,12 +171,13 @@ impl Scan<'_> {
         let head = Head::parse(bytes, self.header.id)?;
         let sector_bytes = self.header.sector_bytes;
         let payload = head.payload(bytes, sector_bytes);
-        let is_possible = self.is_possible(&head);
-        if is_possible {
-            self.incarnation = self.incarnation.max(head.age.incarnation); // of torn ones too: none has the same age again
+        if !self.is_possible(&head) {
+            self.impossible += 1;
+            return None;
         }
-        if !is_possible || payload.is_none() {
-            self.torn += 1;
+        self.incarnation = self.incarnation.max(head.age.incarnation); // of torn ones too: none has the same age again
+        if payload.is_none() {
+            self.torn.push((head.order(), head.logical));
             return None;
         }
         let sectors = head.record_sectors(sector_bytes);
