@@ -13,6 +13,7 @@
 mod commands;
 mod image;
 mod machine;
+mod zoned;
 
 use elbow_testkit::cases::is_soak;
 use machine::{EXPORT, Ended, Lab, Machine, SERVE, Side, Started};
