@@ -61,6 +61,12 @@ fn a_log_on_zones_is_found_after_its_machine_crashed() {
     );
     machine.run("elbow bark log /dev/nvme0n1 --format");
     crash_while_appending(&mut machine);
+    refused(
+        &mut machine,
+        "elbow bark log /dev/nvme0n1 --format",
+        "something lies there",
+    );
+    refused(&mut machine, "elbow bark profile /dev/nvme0n1", "it is zoned");
     fill_and_free(&mut machine);
 }
 
