@@ -2,7 +2,9 @@
 //!
 //! Here and in no double: what the kernel reports of zones, what it makes of writes at a write pointer, of resets and of finished zones, and how many
 //! zones the device lets be written in part. The machine crashes while entries are appended, and finds them when it has booted again. (The emulator keeps
-//! what was written, so that what an early power cut loses is tried on the double alone.)
+//! what was written, so that what an early power cut loses is tried on the double alone.) Under `SOAK=1` also on the kernel's own double, null_blk.
+
+use elbow_testkit::cases::is_soak;
 
 use crate::machine::{Lab, Machine};
 
@@ -68,6 +70,30 @@ fn a_log_on_zones_is_found_after_its_machine_crashed() {
     );
     refused(&mut machine, "elbow bark profile /dev/nvme0n1", "it is zoned");
     fill_and_free(&mut machine);
+    if is_soak("a log on zones of null_blk") {
+        with_a_conventional_zone(&mut machine);
+    }
+}
+
+/// The kernel's own double, of which the first zone is conventional and one may be written in part: the headers are written in their place.
+fn with_a_conventional_zone(machine: &mut Machine) {
+    machine.run("modprobe null_blk memory_backed=1 gb=1 bs=4096 zoned=1 zone_size=4 zone_capacity=3 zone_nr_conv=1 zone_max_active=1 zone_max_open=1");
+    let log = "elbow bark log /dev/nullb0";
+    machine.run(&format!("{log} --format"));
+    let line = "head -c 100000 /dev/zero | tr '\\0' x; echo";
+    for round in 1..=2 {
+        let told = machine.run(&format!(
+            "i=0; while [ $i -lt 20 ]; do i=$((i + 1)); {line}; done | {log} --append"
+        ));
+        assert_eq!(numbers(&told).len(), 20);
+        let found = machine.run(&format!("{log} | cut -f1"));
+        assert!(
+            found.ends_with(&told) && numbers(&found).len() == 20 * round,
+            "round {round}: {found}"
+        );
+    }
+    let zones = machine.run("cat /sys/block/nullb0/queue/max_active_zones");
+    assert_eq!(zones.trim(), "1");
 }
 
 /// All that was told to be durable is there, in order and without a gap, and nothing that was not appended.
