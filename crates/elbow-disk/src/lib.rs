@@ -16,6 +16,7 @@ pub mod sched;
 pub mod timeline;
 pub mod trace;
 pub mod workload;
+pub mod zoned;
 
 pub use controller::{Controller, Request, Served};
 pub use drive::{

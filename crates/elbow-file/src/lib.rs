@@ -6,7 +6,7 @@
 //!
 //! Beside it stand the operations on holes that are more than one system call: [`zero`](mod@zero) and its kin free what is
 //! dead, [`Extents`] says where data and holes are, [`dig`](mod@dig) turns blocks of zeros into holes.
-//! A [`range_device`] takes writes that may land anywhere in a range.
+//! A [`range_device`] takes writes that may land anywhere in a range; [`zoned`] storage is written in order, zone by zone.
 
 mod blocks;
 pub mod dig;
@@ -24,6 +24,7 @@ mod storage;
 mod temporary;
 mod written;
 pub mod zero;
+pub mod zoned;
 
 pub use dig::dig;
 pub use direct::{DIRECT_ALIGNMENT, direct, frees_whole_extents};

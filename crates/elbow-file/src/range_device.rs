@@ -68,7 +68,7 @@ use std::ops::Range;
 use std::task::Waker;
 use std::time::Duration;
 
-use elbow_ranges::RangeSet;
+pub use elbow_ranges::RangeSet;
 
 pub use blocking::Blocking;
 pub use double::{CountingDevice, Counts, FaultyDevice};
@@ -173,6 +173,17 @@ impl Clock {
     }
 }
 
+/// What range writes could still be given by a device that writes in order, zone by zone; lengths in sectors. See [`RangeDevice::room_in_zones`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneRoom {
+    /// What is left of the zone that is written now.
+    pub head: u64,
+    /// Other zones that are targets as a whole, so that they can be begun anew.
+    pub fresh: u64,
+    /// Sectors of the smallest zone.
+    pub zone: u64,
+}
+
 /// A device that may choose where a write lands. See the [module](self) for what holds.
 ///
 /// ```
@@ -249,6 +260,15 @@ pub trait RangeDevice {
         Vec::new()
     }
 
+    /// Of a device that writes in order, zone by zone: what range writes to these targets could be given. `None` of one that writes any of them.
+    ///
+    /// Such a device takes the next sectors of the zone that it writes, or begins another, of which *all* sectors are targets: what was written there is
+    /// freed then, since a host that would have any of it written over has no use for any of it.
+    fn room_in_zones(&self, targets: &RangeSet) -> Option<ZoneRoom> {
+        let _ = targets;
+        None
+    }
+
     /// Has a waker called each time that there may be something for [`poll`](Self::poll), instead of the one before.
     /// `false` where the device cannot do that, because everything happens in its methods.
     fn wake(&mut self, waker: &Waker) -> bool {
@@ -279,6 +299,10 @@ macro_rules! leave_to_device {
 
         fn borders(&self) -> Vec<u64> {
             self.$($device)+.borders()
+        }
+
+        fn room_in_zones(&self, targets: &$crate::range_device::RangeSet) -> Option<$crate::range_device::ZoneRoom> {
+            self.$($device)+.room_in_zones(targets)
         }
 
         fn wake(&mut self, waker: &::std::task::Waker) -> bool {
@@ -330,6 +354,10 @@ macro_rules! is_device {
 
             fn borders(&self) -> Vec<u64> {
                 (**self).borders()
+            }
+
+            fn room_in_zones(&self, targets: &RangeSet) -> Option<ZoneRoom> {
+                (**self).room_in_zones(targets)
             }
 
             fn wake(&mut self, waker: &Waker) -> bool {

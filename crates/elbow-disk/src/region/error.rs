@@ -138,6 +138,14 @@ pub enum RegionError {
         /// Its logical size.
         logical_sectors: u64,
     },
+    /// A region that is no log, on a device that writes zone by zone.
+    #[error(
+        "a region of {logical_sectors} logical sectors frees its places one by one, and this device frees whole zones; make a log of it, or take a device without zones"
+    )]
+    Zones {
+        /// Its logical size.
+        logical_sectors: u64,
+    },
     /// An entry of a log is not there any more.
     #[error("the log has no entry at LSN {lsn}, and had one when it was opened; the device has changed")]
     Missing {

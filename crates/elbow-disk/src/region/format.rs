@@ -19,6 +19,8 @@ use super::planted::{Bug, has};
 pub const RECORD_SECTORS_MAX: u64 = 256;
 /// Sectors of the two copies of the header, in front of all places.
 pub const HEADER_SECTORS: u64 = 2;
+/// Logical sectors of a log: at a million a second they last for nine years.
+pub(super) const LOG_SECTORS: u64 = 1 << 48;
 /// A header never says so many: nobody opens a region so often, and the next one is still a number.
 pub(super) const INCARNATIONS: u64 = 1 << 63;
 /// Bytes of a record in front of its payload.

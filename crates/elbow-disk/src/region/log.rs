@@ -7,20 +7,19 @@
 //!
 //! An entry is one record, in as many logical sectors as it needs; its LSN is the first. The addresses only rise: a log of 2^48 sectors does not
 //! come to its end. Entries are found after a crash up to the first that is missing. What lies behind is trimmed durably before anything is
-//! appended, so that an entry which was not there once does not come back behind new ones.
+//! appended, so that an entry which was not there once does not come back behind new ones. New ones go behind what was trimmed; so an address without
+//! any record is that of an entry that was lost, and one with zeros is passed by.
 
 use elbow_file::range_device::RangeDevice;
 
 use super::error::Lsn;
-use super::format::RECORD_SECTORS_MAX;
+use super::format::{LOG_SECTORS, RECORD_SECTORS_MAX};
 use super::planted::{Bug, has};
 use super::{Copies, Region, RegionError, Statistics};
 
 /// Bytes in front of each entry, in its record.
 pub const ENTRY_HEAD_BYTES: usize = 16;
 const ENTRY_MAGIC: &[u8; 4] = b"ELBE";
-/// At a million sectors a second they last for nine years.
-const LOG_SECTORS: u64 = 1 << 48;
 
 /// A log.
 ///
@@ -106,7 +105,7 @@ impl<D: RangeDevice> Log<D> {
             end: start,
         };
         while let Some((_, next)) = log.entry(log.end)? {
-            log.end = next;
+            log.end = log.behind_zeros(next);
         }
         log.cut_tail()?;
         Ok(log)
@@ -217,12 +216,23 @@ impl<D: RangeDevice> Log<D> {
             .map(|entry| (entry.to_vec(), end)))
     }
 
-    /// Makes durable that nothing is behind the end.
+    /// Where the next entry is, behind what was trimmed at an address.
+    fn behind_zeros(&self, at: u64) -> u64 {
+        let mut at = at;
+        while let Some(end) = self.region.first().zeros_from(at) {
+            at = end;
+        }
+        at
+    }
+
+    /// Makes durable that nothing is behind the end. What is appended goes behind that, not over it: else zeros where an entry was lost would look like
+    /// what was trimmed, and later ones that are there would follow the gap.
     fn cut_tail(&mut self) -> Result<(), RegionError> {
         let last = self.region.first().end();
         if last > self.end && !has(Bug::TailKept) {
             self.region.trim(self.end..last)?;
             self.region.flush()?;
+            self.end = if has(Bug::TailWrittenOver) { self.end } else { last };
         }
         Ok(())
     }
@@ -232,6 +242,13 @@ impl<D: RangeDevice> Region<D> {
     /// The end of what was trimmed from sector 0 on.
     fn zeros_from_0(&self) -> u64 {
         self.image.with_zeros_around(&(0..0)).end
+    }
+
+    /// The end of the zeros that a record says to be at a logical sector; `None` where none does.
+    fn zeros_from(&self, at: u64) -> Option<u64> {
+        let (range, record) = self.image.piece_at(at)?;
+        let is_zeros = self.image.record(record).payload_bytes == 0;
+        is_zeros.then_some(range.end)
     }
 
     /// The end of the last record.
@@ -270,6 +287,7 @@ impl<D: RangeDevice> Entries<'_, D> {
     }
 
     fn step(&mut self) -> Result<Option<(Lsn, Vec<u8>)>, RegionError> {
+        self.at = self.log.behind_zeros(self.at);
         let lsn = Lsn(self.at);
         if self.at >= self.log.end {
             return Ok(None);

@@ -35,7 +35,7 @@ mod full_test;
 mod image;
 mod label;
 mod log;
-mod planted;
+pub(crate) mod planted;
 mod room;
 mod scan;
 mod slide;
@@ -190,7 +190,7 @@ impl<D: RangeDevice> Region<D> {
     /// there its id goes into it, so that the same number does no harm.
     ///
     /// # Errors
-    /// [`RegionError::TooSmall`] for a device on which no record fits; those of the device.
+    /// [`RegionError::TooSmall`] for a device on which no record fits; [`RegionError::Zones`]; those of the device.
     pub fn format(device: D, logical_sectors: u64, id: u64) -> Result<Self, RegionError> {
         Self::format_copy(device, logical_sectors, id, None)
     }
@@ -198,6 +198,7 @@ impl<D: RangeDevice> Region<D> {
     /// The same of one that is a copy among others, if it has a mark.
     fn format_copy(device: D, logical_sectors: u64, id: u64, mark: Option<Mark>) -> Result<Self, RegionError> {
         let mut device = taken_over(device)?;
+        check_zones(&device, logical_sectors)?;
         let Shape { sector_bytes, sectors } = device.shape();
         // One that cannot be read, or not be understood, is no reason not to make a new one.
         let earlier = scan::newest_header(&mut device).ok().flatten();
@@ -246,6 +247,7 @@ impl<D: RangeDevice> Region<D> {
 
     /// By the header, of which that copy was read.
     fn recover(mut device: Blocking<D>, header: &Header, copy: u64) -> Result<Self, RegionError> {
+        check_zones(&device, header.logical_sectors)?;
         let scan::Found {
             image,
             incarnation,
@@ -581,6 +583,15 @@ impl<D: RangeDevice> Region<D> {
 fn records(at: u64, data: &[u8], sector_bytes: u32) -> impl Iterator<Item = (u64, &[u8])> {
     let records = data.chunks(RECORD_SECTORS_MAX as usize * sector_bytes as usize);
     (at..).step_by(RECORD_SECTORS_MAX as usize).zip(records)
+}
+
+/// Refuses what moves records where zones are freed as a whole.
+fn check_zones<D: RangeDevice>(device: &Blocking<D>, logical_sectors: u64) -> Result<(), RegionError> {
+    let has_zones = device.room_in_zones(&RangeSet::new()).is_some();
+    match has_zones && logical_sectors != format::LOG_SECTORS {
+        true => Err(RegionError::Zones { logical_sectors }),
+        false => Ok(()),
+    }
 }
 
 /// A device that is large enough and on which nothing is outstanding: a scan would miss that.

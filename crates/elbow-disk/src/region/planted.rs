@@ -2,7 +2,7 @@
 
 /// A mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Bug {
+pub(crate) enum Bug {
     /// Records are taken whatever their checksum says.
     NoChecksum,
     /// A record is taken whatever lies between its payload and the end of its sectors.
@@ -29,21 +29,27 @@ pub(super) enum Bug {
     DamageIsTruth,
     /// A log leaves behind its end what lay there after a crash.
     TailKept,
+    /// A log appends over what it trimmed behind its end after a crash.
+    TailWrittenOver,
+    /// A zone is begun anew when its first sector is free.
+    ZoneResetEarly,
+    /// The zone with the older headers is begun anew while the newer ones may be lost.
+    HeaderZoneResetEarly,
 }
 
 #[cfg(test)]
 thread_local! {
-    pub(super) static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+    pub(crate) static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
 }
 
 /// Whether this mistake is planted.
 #[cfg(test)]
-pub(super) fn has(bug: Bug) -> bool {
+pub(crate) fn has(bug: Bug) -> bool {
     PLANTED.get() == Some(bug)
 }
 
 /// Whether this mistake is planted: never.
 #[cfg(not(test))]
-pub(super) const fn has(_: Bug) -> bool {
+pub(crate) const fn has(_: Bug) -> bool {
     false
 }

@@ -8,10 +8,17 @@
 
 use std::ops::Range;
 
-use elbow_file::range_device::RangeDevice;
+use elbow_file::range_device::{RangeDevice, ZoneRoom};
 
 use super::format::HEADER_SECTORS;
 use super::{OUTSTANDING_MAX, Region, RegionError, TRIM_SECTORS};
+
+/// Whether a record fits into the zone that is written, or into another one. Where something is to be kept for trims, a zone is: one has room for as many
+/// as there are records in another, so that a log which is full and is truncated entry by entry has freed a zone before.
+fn fits_in_zones(room: ZoneRoom, sectors: u64, kept: u64) -> bool {
+    let begun = u64::from(sectors > room.head);
+    sectors <= room.zone && room.fresh >= begun + kept.min(1)
+}
 
 impl<D: RangeDevice> Region<D> {
     /// Sees to it that the device finds a place for a record of so many sectors, and that so many are left free.
@@ -33,6 +40,9 @@ impl<D: RangeDevice> Region<D> {
             self.statistics.forced_flushes += 1;
             self.make_durable()?;
         }
+        if let Some(room) = self.room_in_zones() {
+            return self.check_fits_in_zones(room, sectors, kept);
+        }
         let has_room = self.fits(sectors, kept) || self.slide(sectors)?;
         match has_room && self.fits(sectors, kept) {
             true => Ok(()),
@@ -41,7 +51,29 @@ impl<D: RangeDevice> Region<D> {
     }
 
     fn fits(&self, sectors: u64, kept: u64) -> bool {
-        self.free_sectors() >= sectors + kept && self.image.free().first_fit(sectors).is_some()
+        match self.room_in_zones() {
+            Some(room) => fits_in_zones(room, sectors, kept),
+            None => self.free_sectors() >= sectors + kept && self.image.free().first_fit(sectors).is_some(),
+        }
+    }
+
+    fn room_in_zones(&self) -> Option<ZoneRoom> {
+        self.device.room_in_zones(self.image.free())
+    }
+
+    /// Nothing is moved there: a log is truncated, and the zones in front of its start become free.
+    fn check_fits_in_zones(&self, room: ZoneRoom, sectors: u64, kept: u64) -> Result<(), RegionError> {
+        let sector_bytes = u64::from(self.header.sector_bytes);
+        if sectors > room.zone {
+            let allowed = format!("a zone of this device has {} bytes", room.zone * sector_bytes);
+            let bytes = sectors * sector_bytes;
+            return Err(RegionError::Length { bytes, allowed });
+        }
+        let free = room.head + room.fresh * room.zone;
+        match fits_in_zones(room, sectors, kept) {
+            true => Ok(()),
+            false => Err(RegionError::Full { sectors, free }),
+        }
     }
 
     /// Whether it and those that are outstanding fit, in whatever order they are carried out and wherever they go: `n` writes of up to `m` sectors

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use elbow_ranges::RangeSet;
 
-use super::{Clock, Completion, Done, GivenPlaces, RangeDevice, RangeError, Request, Shape, Ticket};
+use super::{Clock, Completion, Done, GivenPlaces, RangeDevice, RangeError, Request, Shape, Ticket, ZoneRoom};
 
 /// Keeps completions until they are asked for by ticket, so that one can wait for a certain request.
 ///
@@ -60,6 +60,11 @@ impl<D: RangeDevice> Blocking<D> {
     /// Where no range write crosses; see [`RangeDevice::borders`].
     pub fn borders(&self) -> Vec<u64> {
         self.device.borders()
+    }
+
+    /// Of a device that writes zone by zone; see [`RangeDevice::room_in_zones`].
+    pub fn room_in_zones(&self, targets: &RangeSet) -> Option<ZoneRoom> {
+        self.device.room_in_zones(targets)
     }
 
     /// What time it is for the device.

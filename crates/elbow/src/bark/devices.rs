@@ -316,7 +316,8 @@ fn is_dead(error: &Error) -> bool {
     })
 }
 
-fn random() -> Result<u64> {
+/// A number that nobody has had before.
+pub(super) fn random() -> Result<u64> {
     let mut bytes = [0; 8];
     let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     got.map_err(|errno| anyhow!("no random number: {errno}"))?;

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use elbow_disk::SECTOR_BYTES;
 use elbow_disk::region::{HEADER_SECTORS, least_sectors_shared};
 use elbow_file::range_device::{Blocking, FileDevice, ThreadedDevice};
+use elbow_file::zoned::is_zoned;
 use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock};
 use rustix::io::Errno;
 
@@ -105,6 +106,10 @@ impl LockedDevice {
                 kind.is_file()
             },
             "{name}: a region lies on a block device or an ordinary file"
+        );
+        ensure!(
+            !is_block_device || !is_zoned(&file),
+            "{name} is zoned: it frees whole zones, and a region single sectors; `elbow bark log` keeps a log there"
         );
         let opened = Self {
             path: path.to_owned(),

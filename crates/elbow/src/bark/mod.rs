@@ -3,6 +3,7 @@
 //! ```text
 //!   format      make a region      attach      offer its content as a device; status, detach
 //!   devices      the devices that it lies on: one, several that share it, several with a copy each (`locked_device` is one of them)
+//!   log         a log on a zoned device
 //!   profile     measure which place of a device is quickest next
 //! ```
 
@@ -12,6 +13,7 @@ mod devices;
 mod format;
 mod known;
 mod locked_device;
+mod log;
 mod picture;
 mod profile;
 mod target;
@@ -44,6 +46,9 @@ pub(crate) enum BarkArgs {
     /// Make an empty region on a device or file.
     #[command(after_help = format::EXAMPLES)]
     Format(format::FormatArgs),
+    /// A log of lines on a zoned device: make one, append, read, truncate.
+    #[command(after_help = log::EXAMPLES)]
+    Log(log::LogArgs),
     /// Say what an attached region has done.
     #[command(after_help = clients::STATUS_EXAMPLES)]
     Status(clients::StatusArgs),
@@ -60,6 +65,7 @@ pub(crate) fn run(args: &BarkArgs) -> Result<ExitCode> {
     match args {
         BarkArgs::Attach(args) => attach::run(args),
         BarkArgs::Format(args) => format::run(args),
+        BarkArgs::Log(args) => log::run(args),
         BarkArgs::Status(args) => clients::status(args),
         BarkArgs::Detach(args) => clients::detach(args),
         BarkArgs::Profile(args) => profile::run(args),

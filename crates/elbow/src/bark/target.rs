@@ -44,6 +44,11 @@ impl Target {
         if (opened.dev(), opened.ino()) != (found.dev(), found.ino()) {
             bail!("{shown} became another file just now; nothing was written");
         }
+        if opened.file_type().is_block_device() && elbow_file::zoned::is_zoned(&file) {
+            bail!(
+                "cannot measure {shown}: it is zoned, and takes writes in order only; `elbow bark log` keeps a log there"
+            );
+        }
         // A region that is attached, or an emulated drive, has its file locked.
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => bail!("{shown} is in use: another process has it locked"),

@@ -41,7 +41,7 @@ const HERE: [&str; 12] = [
     "/bin/sleep",
 ];
 /// With those that they need.
-const MODULES: [&str; 10] = [
+const MODULES: [&str; 11] = [
     "virtio_pci",
     "virtio_console",
     "virtio_net",
@@ -52,6 +52,7 @@ const MODULES: [&str; 10] = [
     "nfsv3",
     "nfsv4",
     "sch_netem",
+    "null_blk",
 ];
 /// Where programs of NFS look for what is exported and what is called how, and rpcbind whom to become.
 const SETTINGS: [(&str, &str); 7] = [

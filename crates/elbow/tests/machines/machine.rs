@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -165,11 +165,34 @@ impl Lab {
 
     /// Switches a machine on. It takes its time to boot; what it is asked meanwhile waits.
     pub(crate) fn boot(&self, side: Side, name: &str) -> Machine {
+        self.boot_as(side, name, |command| {
+            command.arg("-no-reboot");
+        })
+    }
+
+    /// One with a zoned NVMe device, `/dev/nvme0n1`, which begins anew after a crash and keeps that device, as it is: the emulator forgets its zones when
+    /// it ends.
+    pub(crate) fn boot_zoned(&self, zone_bytes: u64, capacity_bytes: u64, zones: u64) -> Machine {
+        let disk = self.place.path().join("zones");
+        let made = File::create(&disk).and_then(|file| file.set_len(zone_bytes * zones));
+        made.expect("a disk");
+        let zoned = format!(
+            "nvme-ns,drive=zones,zoned=true,logical_block_size=4096,physical_block_size=4096,zoned.zone_size={zone_bytes},\
+             zoned.zone_capacity={capacity_bytes},zoned.max_open=2,zoned.max_active=2"
+        );
+        self.boot_as(Side::Client, Side::Client.name(), |command| {
+            let drive = format!("file={},id=zones,if=none,format=raw,cache=unsafe", disk.display());
+            command.args(["-drive", &drive, "-device", "nvme,serial=zones", "-device", &zoned]);
+        })
+    }
+
+    fn boot_as(&self, side: Side, name: &str, more: impl FnOnce(&mut Command)) -> Machine {
         let console = self.place.path().join(format!("{}.console", side.name()));
         let (talk, theirs) = UnixStream::pair().expect("sockets");
         talk.set_read_timeout(Some(PATIENCE)).expect("a bound");
-        let process = self
-            .emulator(side, name, &console)
+        let mut emulator = self.emulator(side, name, &console);
+        more(&mut emulator);
+        let process = emulator
             .stdin(OwnedFd::from(theirs.try_clone().expect("a socket")))
             .stdout(OwnedFd::from(theirs))
             .stderr(File::create(console.with_extension("qemu")).expect("a file"))
@@ -190,7 +213,7 @@ impl Lab {
         command
             .args(["--pdeathsig", "KILL", QEMU])
             .args(["-accel", "tcg", "-cpu", "max", "-m", MEMORY_MEGABYTES])
-            .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
+            .args(["-nodefaults", "-no-user-config", "-display", "none"])
             .arg("-kernel")
             .arg(&self.image.kernel)
             .arg("-initrd")
@@ -293,6 +316,29 @@ impl Machine {
         let ended = self.try_run(script);
         assert_eq!(ended.code, 0, "{}: {script}\n{}", self.side.name(), ended.said);
         ended.said
+    }
+
+    /// Lets the machine begin anew at once, as a crash of its kernel does: nothing of it runs on. Returns when the kernel has booted again: what it was asked
+    /// before would be lost with the old one.
+    pub(crate) fn crash(&mut self) {
+        let before = self.boots();
+        self.commands += 1;
+        self.ask("start", self.commands, "echo b > /proc/sysrq-trigger");
+        let begun = Instant::now();
+        while self.boots() == before {
+            if begun.elapsed() > PATIENCE {
+                self.gone("a crash", &std::io::Error::other("it does not boot"));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// How often its first program was started.
+    fn boots(&self) -> usize {
+        let console = fs::read(&self.console).unwrap_or_default();
+        String::from_utf8_lossy(&console)
+            .matches("Run /init as init process")
+            .count()
     }
 
     fn ask(&mut self, kind: &str, number: u32, script: &str) {

@@ -3,6 +3,8 @@
 //! The machines are emulated by qemu, with kernels of their own. `server` exports a disk and mounts that from itself; `client` mounts it
 //! over a network between the two, and is killed as a machine is by a power cut. Neither knows the other but by the export.
 //!
+//! A machine alone has a zoned device (`zoned`).
+//!
 //! They need no root, and what `scripts/setup.sh test` brings: qemu, and a kernel, its modules and NFS below `target/fixtures/machine`. Under
 //! `SOAK=1` there are more moments at which a machine dies, and NFS 3.
 
@@ -13,6 +15,7 @@
 mod commands;
 mod image;
 mod machine;
+mod zoned;
 
 use elbow_testkit::cases::is_soak;
 use machine::{EXPORT, Ended, Lab, Machine, SERVE, Side, Started};
