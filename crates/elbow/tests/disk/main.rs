@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "files of tests, and the command's own process")]
 
 mod bark;
+mod bark_placed;
 mod bark_profile;
 mod drive;
 mod figure;
