@@ -10,7 +10,7 @@ durable: appended to a file on an ext4 that lies on an emulated disk all of it, 
     bench/bark.py --profile model                             places by the model's own times, without measuring
     bench/bark.py --tiny                                      a minute, to see that the bench itself works
 
-A round goes through all settings in an order by the seed; in each, its three journals (or files) one after the other, in such an order. Each is made anew. An emulated disk
+A round goes through all settings in an order by the seed; in each, its three journals (or files) one after the other, in such an order. Each is made anew, and then attached again. An emulated disk
 says how late its answers were: where that was too much on any of the three, all three are rejected, and counted. Ratios are of the three of one round; what is
 told are medians of those.
 """
@@ -77,6 +77,7 @@ def main():
                     "rejected where an emulated disk's answers were later than": f"{options.late_us:.0f} us (p99)"}
     try:
         disks.need_root()
+        emulated.in_own_namespace()
         for example in ("model_profile", "log_appends"):
             options.elbow, programs = build.programs(options.elbow, "elbow-disk", example)
         options.programs_built = programs / "examples"
@@ -190,6 +191,9 @@ class Bench:
     def stop(self):
         if self.trace:
             self.trace.close()
+        for part in [*self.journals.values(), *self.data.values(), *self.logs]:
+            with contextlib.suppress(peers.Failed):
+                part.detach()
 
     def _once(self, setting, peer, round):
         outcome = dict(storage=setting.storage, says="", job=setting.job, peer=peer, repetition=round, rival=False, seconds=None,
@@ -211,32 +215,48 @@ class Bench:
         def transactions(devices):
             self._on_ext4(*devices, setting.mode, lambda: self._transactions(setting, devices[1], round, outcome))
             outcome["wrong"] += self.ext4.check(*devices)
-        self._attached([self.data[setting.data], self.journals[journal]], transactions, outcome)
+        parts = [self.data[setting.data], self.journals[journal]]
+        self._made(parts, setting.mode, lambda: self._prepare(setting))
+        self._attached(parts, transactions, outcome["details"])
 
     def _measure_entries(self, peer, outcome):
         if peer == FILE:
-            appended = lambda devices: self._on_ext4(devices[0], None, "ordered", lambda: self._append_entries(outcome))
-            self._attached([self.data["disk"]], appended, outcome)
+            disk = [self.data["disk"]]
+            appended = lambda devices: self._on_ext4(*devices, None, "ordered", lambda: self._append_entries(outcome))
+            self._made(disk, "ordered", lambda: None)
+            self._attached(disk, appended, outcome["details"])
         else:
             drives = self.logs if peer == TWO_DISKS else self.logs[:1]
-            self._attached(drives, lambda devices: self._log_entries(devices, outcome), outcome)
+            self._attached(drives, lambda devices: self._log_entries(devices, outcome), outcome["details"])
 
-    def _attached(self, parts, measure, outcome):
-        """With their devices; what they say of themselves at their end becomes a part of the outcome."""
+    def _made(self, parts, mode, prepare):
+        """An ext4 on them, with what is there before. Apart from what is measured: how late answers to a mkfs are is of no interest."""
+        def make(devices):
+            both = (*devices, None)[:2]
+            self.ext4.make(*both)
+            self._on_ext4(*both, mode, prepare)
+        self._attached(parts, make, {})
+
+    def _attached(self, parts, measure, details):
+        """With their devices; what they say of themselves at their end goes to the details."""
         with contextlib.ExitStack() as ends:
             for part in parts:
-                ends.callback(lambda part=part: outcome["details"].update(part.detach()))
+                ends.callback(lambda part=part: details.update(part.detach()))
             measure([part.attach() for part in parts])
 
     def _on_ext4(self, data, journal, mode, measure):
-        self.ext4.fresh(data, journal, mode)
+        self.ext4.mount(data, journal, mode)
         try:
             measure()
         finally:
             self.ext4.unmount()
 
+    def _prepare(self, setting):
+        if setting.program in SQLITE_MODES:
+            tpcb.load(self.ext4.place / DATABASE, self.options.accounts)
+
     def _append_entries(self, outcome):
-        client = tpcb.Appends(self.ext4.mount / "appended", ENTRY_BYTES)
+        client = tpcb.Appends(self.ext4.place / "appended", ENTRY_BYTES)
         try:
             with woken_first():
                 ms = client.transactions(self.options.transactions)
@@ -272,12 +292,11 @@ class Bench:
             outcome["details"].update(journal_writes=len(writes), journal_write_p50_ms=bark_report.percentile(writes, 50), journal_writes_ms=bark_report.spread(writes))
 
     def _client(self, setting, round):
-        place, seed = self.ext4.mount, self.options.seed + round
+        place, seed = self.ext4.place, self.options.seed + round
         if setting.program == "append":
             return tpcb.Appends(place / "appended")
         if setting.program == "pgbench":
             return postgres.PgBench(place, self.memory, self.options.accounts, seed)
-        tpcb.load(place / DATABASE, self.options.accounts)
         return tpcb.TpcB(place / DATABASE, self.options.accounts, SQLITE_MODES[setting.program], setting.cache == "cached", seed)
 
 

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,10 +16,18 @@ from .inputs import Unavailable, need_programs
 from .peers import Failed
 
 MODEL = "generic-7200"
+OWN_NAMESPACE = "ELBOW_BENCH_OWN_NAMESPACE"  # Of the environment.
 COUNTS = ("range_writes", "moved", "forced_flushes", "device_flushes")  # Of a region.
 PROFILE_TRIES = 3
 MODEL_JITTER_MS = 0.2  # Of the way to a drive and back, on a machine that is not idle.
-PATIENCE = 10  # Seconds that the kernel may take to let go of a device after an unmount.
+PATIENCE = 60  # Seconds that the kernel may take to let go of a device after an unmount.
+
+
+def in_own_namespace():
+    """Goes on with this program in a mount namespace of its own: who copies the machine's mounts meanwhile (a container, `elbow run`) would keep ours busy after they are unmounted here."""
+    if OWN_NAMESPACE not in os.environ:
+        os.environ[OWN_NAMESPACE] = "1"
+        os.execvp("unshare", ["unshare", "--mount", sys.executable, *sys.argv])
 
 
 class Elbow:
@@ -62,10 +71,10 @@ class Drive:
 
     def detach(self):
         """What it did and how late it was, as numbers of a measurement."""
-        device, self.device = self.device, None
-        if device is None:
+        if self.device is None:
             return {}
-        said = self.elbow.detach("disk", device)
+        said = self.elbow.detach("disk", self.device)
+        self.device = None  # What could not be detached can be tried again.
         late, took = said["lateness_us"], said["response_ms"]
         return {f"{self.name}_requests": said["served"], f"{self.name}_late_p50_us": late["p50"], f"{self.name}_late_p99_us": late["p99"],
                 f"{self.name}_late_max_us": late["max"], f"{self.name}_p50_ms": took["p50"], f"{self.name}_p99_ms": took["p99"],
@@ -110,8 +119,8 @@ class Region:
     def detach(self):
         numbers = {}
         try:
-            device, self.device = self.device, None
-            said = self.elbow.detach("bark", device) if device else {}
+            said = self.elbow.detach("bark", self.device) if self.device else {}
+            self.device = None
             numbers = {f"{self.name}_{field}": said[field] for field in COUNTS if field in said}
         finally:
             numbers.update(self.drive.detach())
@@ -138,26 +147,27 @@ class Memory:
 
 
 class Ext4:
-    """An ext4 with its data on one device and its journal on another, made anew."""
+    """An ext4 with its data on one device and its journal on another; without one it lies with the data."""
 
     def __init__(self, work):
-        self.mount = Path(work, "mounted")
-        self.mount.mkdir(exist_ok=True)
+        self.place = Path(work, "mounted")
+        self.place.mkdir(exist_ok=True)
 
-    def fresh(self, data, journal, mode):
-        """Without a journal's device the data's has it."""
+    def make(self, data, journal):
         need_programs("mkfs.ext4:e2fsprogs", "mke2fs:e2fsprogs", "losetup:mount")
         if journal:
             run("mke2fs", "-q", "-F", "-b", "4096", "-O", "journal_dev", journal)
         lies = ["-J", f"device={journal}"] if journal else []
         run("mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", "-N", "256", *lies, data)
+
+    def mount(self, data, journal, mode):
         found = f",journal_path={journal}" if journal else ""
-        run("mount", "-t", "ext4", "-o", f"noatime,data={mode}{found}", data, self.mount)
+        run("mount", "-t", "ext4", "-o", f"noatime,data={mode}{found}", data, self.place)
         _wake_committer_first(journal or data)
 
     def unmount(self):
-        if os.path.ismount(self.mount):
-            run("umount", self.mount)
+        if os.path.ismount(self.place):
+            run("umount", self.place)
 
     def check(self, data, journal):
         """What is wrong with it when it is unmounted."""
