@@ -71,7 +71,7 @@ class Entries:
 def main():
     options = parse()
     sys.stdout.reconfigure(line_buffering=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, Bench.end)
     results = report.Results()
     results.host = {**build.describe_host(options.disk), "rounds": options.repeat, "transactions": options.transactions, "seed": options.seed, "profile": options.profile,
                     "rejected where an emulated disk's answers were later than": f"{options.late_us:.0f} us (p99)"}
@@ -142,6 +142,14 @@ def measure(options, results):
 class Bench:
     """Settings and journals, in turn."""
 
+    is_ended = False
+
+    @classmethod
+    def end(cls, *_):
+        """At a signal. What fails on the way out must not take its place."""
+        cls.is_ended = True
+        sys.exit(143)
+
     def __init__(self, options, work, memory, results):
         self.options, self.work, self.memory, self.results = options, work, memory, results
         elbow = emulated.Elbow(options.elbow)
@@ -204,6 +212,8 @@ class Bench:
             else:
                 self._measure(setting, peer, round, outcome)
         except FAILURES as error:
+            if self.is_ended:
+                raise SystemExit(143) from error
             outcome["failed"] = (getattr(error, "stderr", None) or str(error)).strip()[-300:]
         self.results.add(**outcome)
         found = outcome["details"]
