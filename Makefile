@@ -22,7 +22,7 @@ BUILT := -p elbow -p elbow-mpi -p elbow-fcntl -p elbow-c -p elbow-c-lock
 INSTALLED := $(ELBOW) $(TARGET)/release/libelbow_mpi.so $(TARGET)/release/libelbow_fcntl.so \
     $(LIBBA)/libba.so $(LIBBA)/libba.a $(LIBLOCK)/libelbow_lock_c.so $(LIBLOCK)/libelbow_lock_c.a
 
-.PHONY: help build demo test bare soak fire-locks fuzz docs bench-run bench-sort bench-locks bench-mpi bench-disk figures-holes figures-disk fmt install install-debug install-libba install-liblock clean
+.PHONY: help build demo test bare soak fire-locks fuzz docs bench-run bench-sort bench-locks bench-mpi bench-disk bench-bark figures-holes figures-disk fmt install install-debug install-libba install-liblock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -85,6 +85,10 @@ bench-mpi: build ## atomic MPI-IO by list locks beside no locks and the MPI libr
 bench-disk: build ## how fast elbow disk simulates, beside DiskSim where DISKSIM names its tree; results in bench/out/disk
 	@scripts/setup.sh bench
 	bench/disk.py
+
+bench-bark: build ## an ext4 journal on a write-ahead region beside a plain emulated disk and none, under TPC-B; needs root; results in bench/out/bark
+	@scripts/setup.sh bench
+	bench/bark.py
 
 figures-holes: build ## Figures 1 to 4 of "A Holesome File System"; needs root; results in bench/out/holes
 	@scripts/setup.sh bench

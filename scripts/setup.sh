@@ -4,7 +4,7 @@
 #
 #     scripts/setup.sh            what `make build` needs: Rust, and a C compiler that links; neither root nor FUSE
 #     scripts/setup.sh demo       and what `make demo` needs
-#     scripts/setup.sh bench      and what `make bench-run`, `bench-sort`, `bench-locks`, `bench-mpi`, `bench-disk` and `figures-holes` need
+#     scripts/setup.sh bench      and what `make bench-run`, `bench-sort`, `bench-locks`, `bench-mpi`, `bench-disk`, `bench-bark` and `figures-holes` need
 #     scripts/setup.sh test       and what `make test` needs
 #     scripts/setup.sh soak       and what `make soak` needs besides
 #
@@ -28,7 +28,8 @@ demo_programs="$fuse_programs python3:python3 dpkg-deb:dpkg xz:xz-utils"
 bench_programs='make:make unzip:unzip zip:zip rsync:rsync sshfs:sshfs sshd:openssh-server ssh:openssh-client
     dpkg-source:dpkg-dev mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs losetup:mount
     redis-server:redis-server etcd:etcd-server linux.uml:user-mode-linux mmdebstrap:mmdebstrap
-    mpicc.mpich:libmpich-dev mpirun.mpich:mpich mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin'
+    mpicc.mpich:libmpich-dev mpirun.mpich:mpich mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin
+    pg_createcluster:postgresql'
 test_programs='make:make git:git sqlite3:sqlite3 unzip:unzip zip:zip rsync:rsync kill:procps ps:procps
     setfacl:acl setfattr:attr mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs losetup:mount
     fio:fio qemu-io:qemu-utils nbdinfo:libnbd-bin qemu-system-x86_64:qemu-system-x86

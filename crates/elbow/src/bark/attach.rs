@@ -1,9 +1,10 @@
 //! `elbow bark attach`: the content of a region as a device, and the process that serves it.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use clap::Args;
+use clap::{Args, ValueHint};
 use elbow_disk::SECTOR_BYTES;
 use elbow_disk::region::{Copies, Identity};
 use elbow_drive::{Attachment, ServedRegion};
@@ -11,6 +12,7 @@ use elbow_file::range_device::RangeDevice;
 
 use super::devices::{DeviceArgs, DeviceSet};
 use super::known::{Ask, AttachedRegion, REGIONS, Status};
+use super::placement::NamedProfile;
 use crate::attached::registry::Place;
 use crate::attached::server::{self, OfferArgs, Service};
 use crate::size;
@@ -39,11 +41,17 @@ Examples:
   Shared by two disks, each record on the one that will be done first:
       elbow bark attach /dev/sda3 /dev/sdb3 --size 64M
 
+  On a disk that turns, each record where the platter comes next (as root):
+      elbow bark profile --size 64M /dev/sda3
+      elbow bark attach /dev/sda3 --size 16M --profile sda3.profile.toml
+
 It prints the device, and goes on in the background. Each write goes to a free place of the region and carries its address, its age and a checksum; \
 attaching finds the newest of each by one scan, before anybody can read.
 
 What fsync(2), a flush or forced unit access has returned for is on the device below, and is found again after kill -9 or a power cut, with nothing older instead. \
 A write of up to 128 KiB is found whole or not at all.
+
+A profile is of one drive, by model, serial number, beginning and size; for another it is refused. Without one, the first free place is taken: on a disk that turns, most of a turn may pass until it comes by.
 
 Which of several devices will be done first says what each took for its last writes and flushes, and what it has to do. Without copies all of them are needed.
 
@@ -62,6 +70,9 @@ pub(crate) struct AttachArgs {
     /// Bytes of its content; where DEV is empty or not there, a region of that size is made.
     #[arg(long, value_name = "S", value_parser = size::parse)]
     size: Option<u64>,
+    /// Choose the free place of each write by a profile (`elbow bark profile`); once for each DEV, in their order [default: the first that fits].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    profile: Vec<PathBuf>,
     /// Go on without copies whose devices are not there or dead; those have to be made anew when they come back.
     #[arg(long)]
     degraded: bool,
@@ -82,13 +93,20 @@ fn serve(args: &AttachArgs) -> Result<ExitCode> {
     if let Some(size) = args.size {
         args.devices.check(size)?;
     }
+    let profiles = args.profile.iter().map(|file| NamedProfile::load(file));
+    let profiles: Vec<NamedProfile> = profiles.collect::<Result<_>>()?;
+    let profile_names: Vec<String> = profiles.iter().map(NamedProfile::name).collect();
+    // A place is given up when it is reached too late. Where it is not allowed, more of them are.
+    let _is_first = !profile_names.is_empty() && elbow_drive::wake_first();
     let mut devices = args.devices.open(args.size.is_some(), args.degraded)?;
+    devices.place_by(profiles, args.devices.on.len())?;
     let mut region = region(args, &mut devices)?;
     let sectors: u64 = region.devices().map(|device| device.shape().sectors).sum();
     let served = ServedRegion::start(region).context("cannot serve the region")?;
     let mut attached = AttachedRegion {
         device: server::planned_name(&args.offer, &place),
         on: devices.names(),
+        profiles: profile_names,
         copies: devices.copies(),
         bytes: served.link().bytes(),
         region_bytes: sectors * SECTOR_BYTES,

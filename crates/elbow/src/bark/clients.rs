@@ -132,6 +132,9 @@ fn lines(status: &Status) -> Vec<String> {
             done.found_records, done.torn_records
         ),
     ];
+    if !attached.profiles.is_empty() {
+        lines.push(format!("  places by {}", attached.profiles.join(", ")));
+    }
     if attached.copies > 1 {
         lines.push(format!("  {} of {} copies", done.whole_copies, attached.copies));
     }

@@ -15,10 +15,11 @@ use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use clap::{Args, ValueHint, value_parser};
 use elbow_disk::SECTOR_BYTES;
 use elbow_disk::region::{Copies, Identity, Region, RegionError, probe};
-use elbow_file::range_device::{FirstSectors, Members, RangeDevice, RangeError};
+use elbow_file::range_device::{FirstSectors, Members, RangeError};
 use rustix::io::Errno;
 
-use super::locked_device::{FACTOR_MAX, FACTOR_MIN, LockedDevice, NewRegion};
+use super::locked_device::{Device, FACTOR_MAX, FACTOR_MIN, LockedDevice, NewRegion};
+use super::placement::NamedProfile;
 use super::watched::WatchedDevice;
 use crate::output::{print_message, sentence};
 
@@ -26,8 +27,6 @@ use crate::output::{print_message, sentence};
 const COPIES_MAX: u64 = 8;
 /// A log has so many logical sectors.
 const LOG_SECTORS: u64 = 1 << 48;
-
-type Device = Box<dyn RangeDevice + Send>;
 
 /// Which devices, and how.
 #[derive(Args, Clone, Debug)]
@@ -141,9 +140,10 @@ impl CopyDevices {
     /// The first sectors of it; alone it is asked for one thing after the other.
     fn device(&self, sectors: u64, is_alone: bool) -> Result<Device> {
         if let ([locked_device], true) = (&self.0[..], is_alone) {
-            return Ok(Box::new(FirstSectors::of(locked_device.device()?, sectors)));
+            return Ok(Box::new(FirstSectors::of(locked_device.for_records(true)?, sectors)));
         }
-        let members = self.0.iter().map(LockedDevice::threaded).collect::<Result<Vec<_>>>()?;
+        let members = self.0.iter().map(|locked_device| locked_device.for_records(false));
+        let members = members.collect::<Result<Vec<_>>>()?;
         Ok(Box::new(FirstSectors::of(Members::new(members), sectors)))
     }
 
@@ -177,6 +177,30 @@ impl DeviceSet {
     pub(super) fn names(&self) -> Vec<String> {
         let locked = self.groups.iter().flatten().flat_map(|group| &group.0);
         locked.map(LockedDevice::name).collect()
+    }
+
+    /// Has the places on each device chosen by its profile, in their order; without profiles the first free one is taken.
+    ///
+    /// # Errors
+    /// There are not as many as devices, or one is of another drive.
+    pub(super) fn place_by(&mut self, profiles: Vec<NamedProfile>, devices: usize) -> Result<()> {
+        ensure!(
+            profiles.is_empty() || profiles.len() == devices,
+            "{devices} device(s) and {} profile(s): name --profile once for each device, in their order",
+            profiles.len()
+        );
+        let each = devices / self.groups.len().max(1);
+        let mut profiles = profiles.into_iter();
+        for group in &mut self.groups {
+            let of_group = profiles.by_ref().take(each);
+            // Of a copy that is missing nobody can say which drive it is on.
+            let locked = group.iter_mut().flat_map(|group| &mut group.0);
+            let of_group: Vec<NamedProfile> = of_group.collect();
+            locked
+                .zip(of_group)
+                .try_for_each(|(device, profile)| device.place_by(profile))?;
+        }
+        Ok(())
     }
 
     /// As many copies as are new.

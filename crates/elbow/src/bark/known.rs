@@ -31,6 +31,8 @@ pub(super) struct AttachedRegion {
     pub(super) device: String,
     /// The devices or files that it lies on.
     pub(super) on: Vec<String>,
+    /// The profiles by which places on them are chosen, if they are; in the same order.
+    pub(super) profiles: Vec<String>,
     /// As how many copies it was made.
     pub(super) copies: usize,
     /// Of its content.

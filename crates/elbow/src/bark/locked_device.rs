@@ -13,13 +13,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use elbow_disk::SECTOR_BYTES;
+use elbow_disk::profile::{Identity, ProfiledDevice};
 use elbow_disk::region::{HEADER_SECTORS, least_sectors_shared};
-use elbow_file::range_device::{Blocking, FileDevice, ThreadedDevice};
+use elbow_file::range_device::{Blocking, FileDevice, RangeDevice, ThreadedDevice};
 use elbow_file::zoned::is_zoned;
 use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock};
 use rustix::io::Errno;
 
+use super::placement::NamedProfile;
 use crate::output::print_message;
+
+/// A device of any kind.
+pub(super) type Device = Box<dyn RangeDevice + Send>;
 
 /// How much larger a region is than its content, where nobody says. Records of one sector take two; the rest is what writes can choose from.
 const FACTOR: u64 = 4;
@@ -40,6 +45,8 @@ pub(super) struct LockedDevice {
     bytes: u64,
     /// Made by us, and of no use yet: then it goes with this.
     is_new: bool,
+    /// By which the places of records are chosen; without one the first free place is taken.
+    profile: Option<NamedProfile>,
 }
 
 /// What a new region is to be.
@@ -117,6 +124,7 @@ impl LockedDevice {
             is_block_device,
             bytes: 0,
             is_new: false,
+            profile: None,
         };
         opened.locked(is_made)
     }
@@ -251,6 +259,30 @@ impl LockedDevice {
         format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
     }
 
+    /// Has the places of its records chosen by a profile, which is refused where it is of another drive.
+    pub(super) fn place_by(&mut self, profile: NamedProfile) -> Result<()> {
+        let found = Identity::of(&self.locked_path())?;
+        profile.check(&found, &self.path)?;
+        self.profile = Some(profile);
+        Ok(())
+    }
+
+    /// For records, by its profile if it has one: alone, or as one of several.
+    pub(super) fn for_records(&self, is_alone: bool) -> Result<Device> {
+        match is_alone {
+            true => self.placed(self.device()?),
+            false => self.placed(self.threaded()?),
+        }
+    }
+
+    fn placed<D: RangeDevice + Send + 'static>(&self, device: D) -> Result<Device> {
+        let Some(profile) = &self.profile else {
+            return Ok(Box::new(device));
+        };
+        let placed = ProfiledDevice::new(device, profile.profile());
+        Ok(Box::new(placed.with_context(|| profile.name())?))
+    }
+
     /// For one process that asks for one thing after the other.
     pub(super) fn device(&self) -> Result<FileDevice> {
         let opened = FileDevice::open(&self.locked_path(), SECTOR_BYTES as u32);
@@ -258,7 +290,7 @@ impl LockedDevice {
     }
 
     /// With requests in flight, so that others are not waited for.
-    pub(super) fn threaded(&self) -> Result<ThreadedDevice> {
+    fn threaded(&self) -> Result<ThreadedDevice> {
         let opened = ThreadedDevice::open(&self.locked_path(), SECTOR_BYTES as u32, THREADS);
         opened.with_context(|| format!("cannot open {}", self.path.display()))
     }
@@ -343,6 +375,7 @@ mod tests {
             is_block_device: false,
             bytes: 0,
             is_new: false,
+            profile: None,
         };
         let made = opened(create(&path).expect("it is made"));
         let winner = LockedDevice::open(&path, true).expect("nobody has locked it");

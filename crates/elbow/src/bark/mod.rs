@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   format      make a region      attach      offer its content as a device; status, detach
-//!   devices      the devices that it lies on: one, several that share it, several with a copy each (`locked_device` is one of them)
+//!   devices      the devices that it lies on: one, several that share it, several with a copy each (`locked_device` is one of them,
+//!               `placement` the profile by which its places are chosen)
 //!   log         a log on a zoned device
 //!   profile     measure which place of a device is quickest next
 //! ```
@@ -15,6 +16,7 @@ mod known;
 mod locked_device;
 mod log;
 mod picture;
+mod placement;
 mod profile;
 mod target;
 mod watched;

@@ -4,6 +4,7 @@
 
 mod bark;
 mod bark_log;
+mod bark_placed;
 mod bark_profile;
 mod drive;
 mod figure;

@@ -26,6 +26,8 @@ pub(super) fn run(args: &AttachArgs) -> Result<ExitCode> {
     server::prepare();
     let (settings, backing) = args.settings()?;
     let place = Place::plan(DRIVES)?;
+    // The threads that pass requests on to the drive have it from this one: what they wait is in no lateness. Where it is not allowed, `status` says so.
+    let _is_first = elbow_drive::wake_first();
     let drive = EmulatedDrive::start(settings.clone(), backing).context("cannot start the drive")?;
     let planned = server::planned_name(&args.offer, &place);
     let registration = place.register(&attached(args, &settings, planned))?;
