@@ -33,7 +33,7 @@ pub use attachment::{Attachment, AttachmentKind};
 pub use block_device::{Answer, Ask, BlockDevice, DriveFault, Link, Reply};
 pub use clock::wake_first;
 pub use drive::{DriveStatus, EmulatedDrive, Lateness, Response, Settings};
-pub use loop_device::file_of_loop_device;
+pub use loop_device::{file_of_loop_device, remove_loop_device};
 pub use medium::CutReport;
 pub use model::{DriveModel, Driving, Motion};
 pub use nbd::{NbdAddress, NbdAddressError};

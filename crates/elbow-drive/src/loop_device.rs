@@ -4,11 +4,13 @@
 //! for a flush after such a write.
 
 //!
-//! Anybody who is root may take a loop device away and give its number to another file: a device is touched only while its file is ours.
+//! Anybody who is root may take a loop device away and give its number to another file: a device is touched only while its file is ours. After a power cut
+//! the same device reads another file, and between has none; whoever then asks the kernel for a free one gets the lowest number. So ours has a high one.
 
 #![allow(clippy::disallowed_methods, reason = "devices and tables of the kernel, not storage")]
 
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -16,12 +18,26 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::ioctl::{IntegerSetter, Opcode, ioctl, opcode};
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::mounts;
 
 /// The kernel lets go of a device a moment after the last who used it.
 const UNUSED_PATIENCE: Duration = Duration::from_secs(5);
+/// And is busy for a moment after it has let go of the file.
+const FREE_PATIENCE: Duration = Duration::from_millis(500);
+/// What was unmounted just now may still be mounted where somebody has a mount namespace of their own, such as in a job that ends.
+const IN_USE_PATIENCE: Duration = Duration::from_millis(500);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// Numbers that nobody gets who asks for a free one, as long as there is a lower one.
+const NUMBERS: Range<u32> = 64..1024;
+/// How many of them are tried.
+const TRIES: u32 = 8;
+/// `LOOP_CTL_REMOVE`, linux/loop.h.
+const LOOP_CTL_REMOVE: Opcode = opcode::none(b'L', 0x81);
 
 #[derive(Debug)]
 pub(crate) struct LoopDevice {
@@ -33,10 +49,14 @@ pub(crate) struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// The first that is free.
+    /// One that is free.
     pub(crate) fn over(file: &Path) -> io::Result<Self> {
-        let said = losetup(&["--find", "--show", "--direct-io=on", "--"], file)?;
-        let device = PathBuf::from(said.trim());
+        let added = numbers().find(|&number| is_free(number) && bind(&device_of(number), file).is_ok());
+        let device = match added {
+            Some(number) => device_of(number),
+            // A container may have only the devices that it was given.
+            None => PathBuf::from(losetup(&["--find", "--show", "--direct-io=on", "--"], file)?.trim()),
+        };
         let file = file_of_loop_device(&device).unwrap_or_else(|| file.to_owned());
         Ok(Self {
             device,
@@ -51,8 +71,7 @@ impl LoopDevice {
 
     /// Has the same device read another file.
     pub(crate) fn set_file(&self, file: &Path) -> io::Result<()> {
-        let device = self.device.display().to_string();
-        losetup(&["--direct-io=on", &device], file).map(drop)
+        bind(&self.device, file)
     }
 
     /// Lets go of the file, and stores before what the system has of the device, if it takes that.
@@ -63,6 +82,7 @@ impl LoopDevice {
         if self.is_ours() {
             self.check_unused(stores)?;
             self.unbind()?;
+            remove_loop_device(&self.device);
         }
         self.is_released = true;
         Ok(())
@@ -94,11 +114,21 @@ impl LoopDevice {
 
     /// As a file system does that is mounted: for itself alone.
     fn check_unused(&self, stores: bool) -> io::Result<()> {
-        let flags = OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
-        let device: OwnedFd = rustix::fs::open(&self.device, flags, Mode::empty())?;
+        let device = self.open_alone()?;
         match rustix::fs::fsync(&device) {
             Err(error) if stores => Err(error.into()),
             _ => Ok(()),
+        }
+    }
+
+    fn open_alone(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
+        let deadline = Instant::now() + IN_USE_PATIENCE;
+        loop {
+            match rustix::fs::open(&self.device, flags, Mode::empty()) {
+                Err(Errno::BUSY) if Instant::now() < deadline => std::thread::sleep(LOOK_AGAIN),
+                opened => return Ok(opened?),
+            }
         }
     }
 
@@ -109,7 +139,7 @@ impl LoopDevice {
                 let message = "somebody has the block device open: it goes when the last one closes it";
                 return Err(io::Error::new(ErrorKind::ResourceBusy, message));
             }
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(LOOK_AGAIN);
         }
         Ok(())
     }
@@ -129,7 +159,50 @@ impl Drop for LoopDevice {
         if !self.is_released && self.is_ours() {
             // Whoever uses it gets errors until it lets go.
             let _ = losetup(&["--detach"], &self.device);
+            remove_loop_device(&self.device);
         }
+    }
+}
+
+/// Of two processes each tries others first.
+fn numbers() -> impl Iterator<Item = u32> {
+    let (first, count) = (std::process::id(), NUMBERS.end - NUMBERS.start);
+    (0..TRIES).map(move |n| NUMBERS.start + first.wrapping_add(n) % count)
+}
+
+fn device_of(number: u32) -> PathBuf {
+    PathBuf::from(format!("/dev/loop{number}"))
+}
+
+fn is_free(number: u32) -> bool {
+    !Path::new(&format!("/sys/block/loop{number}/loop/backing_file")).exists()
+}
+
+/// The device is made if it is not there.
+fn bind(device: &Path, file: &Path) -> io::Result<()> {
+    losetup(&["--direct-io=on", &device.display().to_string()], file).map(drop)
+}
+
+/// Takes back a loop device that was made for a drive; if another file has it by now, or it was there before, it stays.
+pub fn remove_loop_device(device: &Path) {
+    let number = device
+        .to_str()
+        .and_then(|path| path.strip_prefix("/dev/loop")?.parse().ok());
+    let control = rustix::fs::open("/dev/loop-control", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let (Some(number), Ok(control)) = (number.filter(|number| NUMBERS.contains(number)), control) else {
+        return;
+    };
+    let deadline = Instant::now() + FREE_PATIENCE;
+    while is_free(number) && remove(&control, number) == Err(Errno::BUSY) && Instant::now() < deadline {
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+fn remove(control: &OwnedFd, number: u32) -> rustix::io::Result<()> {
+    // SAFETY: the call takes a number, and no pointer.
+    #[allow(unsafe_code)]
+    unsafe {
+        ioctl(control, IntegerSetter::<LOOP_CTL_REMOVE>::new_usize(number as usize))
     }
 }
 

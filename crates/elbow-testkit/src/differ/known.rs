@@ -266,7 +266,7 @@ const LIMITS: [(&str, &str, &str); 153] = [
     ("sshfs*", "answer access E/ok (taken directories)", MORE_THAN_SSHFS),
     ("sshfs*", "answer open E/ok (taken directories)", MORE_THAN_SSHFS),
     ("sshfs*", "answer seek E/ok (taken directories)", MORE_THAN_SSHFS),
-    ("sshfs*", "answer fch* E/ok (taken directories)", MORE_THAN_SSHFS),
+    ("sshfs*", "answer *ch* E/ok (taken directories)", MORE_THAN_SSHFS),
     ("sshfs*", "answer futimens E/ok (taken directories)", MORE_THAN_SSHFS),
 ];
 

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, ensure};
-use elbow_drive::file_of_loop_device;
+use elbow_drive::{file_of_loop_device, remove_loop_device};
 use rustix::io::Errno;
 
 /// Takes it away.
@@ -34,6 +34,7 @@ pub(crate) fn take_away(device: &str, hidden: &Path) -> Result<()> {
     }
     for device in loop_devices_over(hidden) {
         run("losetup", &["--detach", &device]);
+        remove_loop_device(device.as_ref());
     }
     unmount(hidden)
 }

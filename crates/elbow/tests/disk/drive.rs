@@ -443,9 +443,10 @@ impl Flushed {
             if self.stop.load(Ordering::SeqCst) {
                 return;
             }
-            // Of what is refused nothing is promised.
-            if write_flushed(device, block).is_ok() {
-                self.blocks.lock().expect("no panic").push(block);
+            match write_flushed(device, block) {
+                Ok(()) => self.blocks.lock().expect("no panic").push(block),
+                // The drive is gone, and all blocks would soon have been refused; of those nothing is promised.
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
             }
         }
         panic!("all has been written before the drive was gone");
