@@ -50,7 +50,7 @@ fn has_moved(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) -> bool {
 /// empty. `made`: it has the new name, also if it could then not lose the old one.
 ///
 /// # Errors
-/// EEXIST: somebody else has the name.
+/// EEXIST: somebody else has the name. ENOENT: the object has not got its old one.
 pub(crate) fn move_to_free(
     storage: &dyn Storage,
     from: Name<'_>,
@@ -78,6 +78,8 @@ pub(crate) fn move_to_free(
 fn move_if_free(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) -> Result<(), Errno> {
     match storage.stat(to.0, to.1) {
         Err(Errno::NOENT) => {}
+        // As rename(2) answers: what is gone has moved before, perhaps to this very name.
+        Ok(_) if storage.stat(from.0, from.1) == Err(Errno::NOENT) => return Err(Errno::NOENT),
         found => return found.and(Err(Errno::EXIST)),
     }
     match storage.rename(from.0, from.1, to.0, to.1, RenameMode::Replace) {
@@ -179,6 +181,21 @@ mod tests {
     use elbow_file::RealStorage;
 
     use super::*;
+
+    /// The story: a recovery after a second death said that somebody else had what the attempt before had put there, on storage whose renames always
+    /// replace, where another thread had found that out a moment earlier.
+    #[test]
+    fn what_has_moved_before_is_gone_and_its_name_not_another_s() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = RealStorage::open_root(temp.path()).unwrap();
+        std::fs::write(temp.path().join("moved"), "it is there").unwrap();
+        let (from, to) = ((&root, "directory".as_ref()), (&root, "moved".as_ref()));
+        let moved = move_to_free(&RealStorage, from, to, &AtomicBool::default());
+        assert_eq!(moved, Err(Errno::NOENT));
+        std::fs::create_dir(temp.path().join("directory")).unwrap();
+        let moved = move_to_free(&RealStorage, from, to, &AtomicBool::default());
+        assert_eq!(moved, Err(Errno::EXIST));
+    }
 
     /// Of many who give their file the same name at once one succeeds, and no other's is lost.
     #[test]

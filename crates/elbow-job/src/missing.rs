@@ -19,6 +19,14 @@ pub(crate) fn none_if_missing<T>(result: Result<T, Errno>) -> Result<Option<T>, 
     }
 }
 
+/// The same of a path in which something that is no directory stands for one: where the step that puts a directory there was not carried out.
+pub(crate) fn none_if_no_path<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
+    match result {
+        Err(Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        other => none_if_missing(other),
+    }
+}
+
 /// Some file systems cannot sync a directory; they have nothing to lose then.
 pub(crate) fn sync_dir(storage: &dyn Storage, dir: &Handle) -> Result<(), Errno> {
     match storage.sync(dir) {

@@ -15,7 +15,7 @@ use crate::options::Publish;
 use crate::schedule_test::{InJob, Op, Snapshot};
 
 pub(crate) fn old_tree(dir: &Path) {
-    for sub in ["keep", "gone/deep", "moves"] {
+    for sub in ["keep", "gone/deep", "moves", "onto", "lies"] {
         std::fs::create_dir_all(dir.join(sub)).unwrap();
     }
     for (name, content) in [
@@ -28,6 +28,7 @@ pub(crate) fn old_tree(dir: &Path) {
         ("one", "1"),
         ("two", "2"),
         ("dead", "dead"),
+        ("onto/file", "file"),
         ("saved", "saved"),
     ] {
         std::fs::write(dir.join(name), content).unwrap();
@@ -58,6 +59,9 @@ pub(crate) fn operations() -> Vec<Op> {
         Op::Rmdir(s("gone")),
         Op::Rename(s("moves"), s("new/moved"), RenameMode::Replace),
         Op::Create(s("new/moved/more")),
+        // What is a file before has something below it after.
+        Op::Rename(s("onto/file"), s("lies/below"), RenameMode::Replace),
+        Op::Rename(s("lies"), s("onto/file"), RenameMode::Replace),
         Op::Rename(s("one"), s("two"), RenameMode::Exchange),
         Op::Unlink(s("dead")),
         Op::Symlink(s("two"), s("dead")),

@@ -122,8 +122,8 @@ impl<D: RangeDevice> Copies<D> {
             regions.reverse();
         }
         let (first, others) = regions.split_first_mut().expect("the newest");
-        others.iter_mut().try_for_each(|other| first.mend(other))?;
-        others.iter_mut().try_for_each(|other| first.resync(other))?;
+        others.iter_mut().try_for_each(|other| mend(first, other))?;
+        others.iter_mut().try_for_each(|other| resync(first, other))?;
         for device in behind {
             // An id of its own: older records that lie there are none of its.
             let id = newest.set.wrapping_add(tag | 1).wrapping_add(regions.len() as u64);
@@ -317,7 +317,7 @@ fn rebuilt<D: RangeDevice>(device: D, from: &mut Region<D>, mark: Mark, id: u64)
     let tag = 0;
     let mark = Mark { tag, ..mark };
     let mut region = Region::format_copy(device, from.header.logical_sectors, id, Some(mark))?;
-    from.resync(&mut region)?;
+    resync(from, &mut region)?;
     Ok(region)
 }
 
@@ -375,53 +375,53 @@ impl<D: RangeDevice> Region<D> {
         self.sequence = 0;
         self.write_headers(0)
     }
+}
 
-    /// Takes from a copy with the same tag what is torn or damaged here and whole there. It has all that was acknowledged, so that nothing of that is lost, even if it has
-    /// something older where the last write here was torn by a crash.
-    fn mend(&mut self, other: &mut Region<D>) -> Result<(), RegionError> {
-        if has(Bug::DamageIsTruth) {
-            return Ok(());
-        }
-        for doubtful in self.doubtful.clone().iter() {
-            let part = whole_writes(doubtful, [&self.image, &other.image]);
-            if !other.doubtful.overlaps(part.start, part.end) {
-                other.copy_to(self, &part)?;
-                self.doubtful.remove(part.start, part.end);
-            }
-        }
-        Ok(())
+/// Takes from a copy with the same tag what is torn or damaged in the truth and whole there. It has all that was acknowledged, so that nothing of that is lost, even if it
+/// has something older where the last write to the truth was torn by a crash.
+fn mend<D: RangeDevice>(truth: &mut Region<D>, other: &mut Region<D>) -> Result<(), RegionError> {
+    if has(Bug::DamageIsTruth) {
+        return Ok(());
     }
-
-    /// Writes what differs, and makes it durable: the other then reads as this, and has zeros by a record where this has.
-    fn resync(&mut self, other: &mut Region<D>) -> Result<(), RegionError> {
-        let all = 0..self.header.logical_sectors;
-        self.copy_to(other, &all)?;
-        other.flush()
-    }
-
-    /// Writes what differs in a part: the other then reads there as this.
-    fn copy_to(&mut self, other: &mut Region<D>, part: &Range<u64>) -> Result<(), RegionError> {
-        self.settle()?;
-        other.settle()?;
-        let pieces: Vec<(Range<u64>, u64)> = self.image.pieces(part).collect();
-        let written: RangeSet = pieces.iter().map(|(range, _)| range.clone()).collect();
-        let elsewhere: Vec<Range<u64>> = other.image.pieces(part).map(|(range, _)| range).collect();
-        for range in elsewhere.into_iter().collect::<RangeSet>().difference(&written).iter() {
-            other.trim(range)?;
+    for doubtful in truth.doubtful.clone().iter() {
+        let part = whole_writes(doubtful, [&truth.image, &other.image]);
+        if !other.doubtful.overlaps(part.start, part.end) {
+            copy_part(other, truth, &part)?;
+            truth.doubtful.remove(part.start, part.end);
         }
-        for (range, at) in pieces {
-            match self.image.record(at).payload_bytes {
-                0 if other.image.is_zeros_in(&range) => {}
-                0 => other.put(range, &[], 0)?,
-                _ => {
-                    let sectors = range.end - range.start;
-                    let data = self.read(range.start, sectors)?;
-                    if other.read(range.start, sectors)? != data {
-                        other.write(range.start, &data)?;
-                    }
+    }
+    Ok(())
+}
+
+/// Writes what differs, and makes it durable: the other then reads as the truth, and has zeros by a record where that has.
+fn resync<D: RangeDevice>(truth: &mut Region<D>, other: &mut Region<D>) -> Result<(), RegionError> {
+    let all = 0..truth.header.logical_sectors;
+    copy_part(truth, other, &all)?;
+    other.flush()
+}
+
+/// Writes what differs in a part.
+fn copy_part<D: RangeDevice>(from: &mut Region<D>, to: &mut Region<D>, part: &Range<u64>) -> Result<(), RegionError> {
+    from.settle()?;
+    to.settle()?;
+    let pieces: Vec<(Range<u64>, u64)> = from.image.pieces(part).collect();
+    let written: RangeSet = pieces.iter().map(|(range, _)| range.clone()).collect();
+    let elsewhere: Vec<Range<u64>> = to.image.pieces(part).map(|(range, _)| range).collect();
+    for range in elsewhere.into_iter().collect::<RangeSet>().difference(&written).iter() {
+        to.trim(range)?;
+    }
+    for (range, at) in pieces {
+        match from.image.record(at).payload_bytes {
+            0 if to.image.is_zeros_in(&range) => {}
+            0 => to.put(range, &[], 0)?,
+            _ => {
+                let sectors = range.end - range.start;
+                let data = from.read(range.start, sectors)?;
+                if to.read(range.start, sectors)? != data {
+                    to.write(range.start, &data)?;
                 }
             }
         }
-        Ok(())
     }
+    Ok(())
 }

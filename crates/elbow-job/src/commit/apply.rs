@@ -371,8 +371,8 @@ impl<'a> Apply<'a> {
                 return Ok(());
             };
             match none_if_missing(self.open_mode(&dir, &name)) {
-                // Somebody else's, in which nothing is done that needs the right.
-                Err(Errno::PERM) => Ok(()),
+                // Somebody else's, in which nothing is done that needs the right. (sshfs says EACCES.)
+                Err(Errno::PERM | Errno::ACCESS) => Ok(()),
                 opened => opened.map(drop),
             }
         };

@@ -15,7 +15,7 @@ use super::apply::{ADDED_TO, Apply};
 use super::failure::{Failure, StepResult, failure, none_of};
 use super::record::{Attributes, Departure, Placement, PlacementSource, Slot};
 use crate::job_files::LATE;
-use crate::missing::none_if_missing;
+use crate::missing::{none_if_missing, none_if_no_path};
 use crate::removal::remove_trees;
 use crate::step_counter::StepCounter;
 
@@ -210,7 +210,7 @@ impl<'a> Immovable<'_, 'a> {
             }
             _ => self.apply.source(placement, &self.apply.job, name),
         };
-        let Some(source) = none_if_missing(source)? else {
+        let Some(source) = none_if_no_path(source)? else {
             return Ok(None);
         };
         let is_there = self.apply.look(&source.0, &source.1)?.is_some();

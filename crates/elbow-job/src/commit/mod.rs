@@ -377,7 +377,12 @@ impl Shared {
                 .for_each(|failure| warn!(%failure, "a step of the record is refused"));
             let take_back = || Undo::of(&apply).take_back(record.keeps);
             let taken_back = self.watched(progress, Phase::RollingBack, &StepCounter::default(), take_back);
-            taken_back.map_err(|_| self.unfinished(&failures))?;
+            taken_back.map_err(|stuck| {
+                stuck
+                    .iter()
+                    .for_each(|failure| warn!(%failure, "a step cannot be taken back"));
+                self.unfinished(&failures)
+            })?;
             return Ok(Err(cause_of(&failures, clock())));
         }
         // Before the times of the directory are set: the end of the turn changes them.

@@ -29,7 +29,7 @@ use crate::closed;
 use crate::execute::{is_ever_opened, was_opened};
 use crate::job_files::{DEPARTED, LATE, NAMED, RECORD, RECORD_DRAFT, RESUME, UNDO, UndoPhase};
 use crate::lost_answers::{self, Name};
-use crate::missing::{ignore_missing, none_if_missing, sync_dir};
+use crate::missing::{ignore_missing, none_if_missing, none_if_no_path, sync_dir};
 use crate::parallel::parallel;
 
 /// Takes back what was carried out of a record.
@@ -283,8 +283,8 @@ impl Undo<'_, '_> {
             return Ok(());
         }
         let (from, to) = (
-            none_if_missing(self.apply.tree.parent_of(from))?,
-            none_if_missing(self.apply.tree.parent_of(to))?,
+            none_if_no_path(self.apply.tree.parent_of(from))?,
+            none_if_no_path(self.apply.tree.parent_of(to))?,
         );
         let Some(((from, name), (to, new_name))) = from.zip(to) else {
             return Ok(());
@@ -297,7 +297,7 @@ impl Undo<'_, '_> {
 
     /// A placed object goes back to where it waited; what it replaced gets its name again.
     fn displace(&self, placement: &Placement, placed: &Placed) -> StepResult {
-        let Some((dir, name)) = none_if_missing(self.apply.tree.parent_of(&placement.to))? else {
+        let Some((dir, name)) = none_if_no_path(self.apply.tree.parent_of(&placement.to))? else {
             return Ok(());
         };
         let Some((container, source)) = none_if_missing(self.apply.source(placement, &dir, &name))? else {
