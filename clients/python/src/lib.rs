@@ -29,7 +29,7 @@ mod _native {
     #[pymodule_export]
     use crate::hold::Hold;
     #[pymodule_export]
-    use crate::pending::{Pending, shut_down};
+    use crate::pending::{Pending, after_fork, before_fork, shut_down};
     #[pymodule_export]
     use crate::process_local::forked;
     #[pymodule_export]

@@ -27,6 +27,9 @@ const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 static CALLERS: AtomicUsize = AtomicUsize::new(0);
 const ENDING: usize = 1 << (usize::BITS - 1);
 /// How long who ends the interpreter lets callers go on before it looks again.
+/// How many threads of the interpreter are about to fork. CPython 3.11 forgets to make the lock of its list of threads anew in a child, and ours come to that list and leave it
+/// without the GIL, whenever they call: a child that was forked at such a moment would hang in os.fork() for ever. So none calls meanwhile.
+static FORKS: AtomicUsize = AtomicUsize::new(0);
 const CALLERS_PAUSE: Duration = Duration::from_millis(1);
 
 type Answer = Result<Option<Lock>, LockError>;
@@ -145,7 +148,7 @@ impl Pending {
 
 /// Tells Python, unless it is about to end.
 fn call_back(then: Py<PyAny>) {
-    if CALLERS.fetch_add(1, Ordering::AcqRel) & ENDING == 0 {
+    if begin_call() & ENDING == 0 {
         // None: the interpreter ends, and nobody waits.
         Python::try_attach(|py| {
             if let Err(error) = then.call0(py) {
@@ -157,18 +160,49 @@ fn call_back(then: Py<PyAny>) {
     CALLERS.fetch_sub(1, Ordering::AcqRel);
 }
 
-/// From now on no thread of ours calls into the interpreter: it is about to end.
+/// Counts a caller, when nobody forks; what was counted before. Either the one who forks sees us, or we see them.
+fn begin_call() -> usize {
+    loop {
+        let before = CALLERS.fetch_add(1, Ordering::SeqCst);
+        if FORKS.load(Ordering::SeqCst) == 0 {
+            return before;
+        }
+        CALLERS.fetch_sub(1, Ordering::SeqCst);
+        std::thread::sleep(CALLERS_PAUSE);
+    }
+}
+
+/// Until [`after_fork`] no thread of ours calls into the interpreter.
 #[pyfunction]
-pub(crate) fn shut_down(py: Python<'_>) {
-    CALLERS.fetch_or(ENDING, Ordering::AcqRel);
+pub(crate) fn before_fork(py: Python<'_>) {
+    FORKS.fetch_add(1, Ordering::SeqCst);
+    wait_for_callers(py);
+}
+
+/// In the parent.
+#[pyfunction]
+pub(crate) fn after_fork() {
+    FORKS.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// They need the GIL, which is theirs meanwhile.
+fn wait_for_callers(py: Python<'_>) {
     py.detach(|| {
-        while CALLERS.load(Ordering::Acquire) & !ENDING > 0 {
+        while CALLERS.load(Ordering::SeqCst) & !ENDING > 0 {
             std::thread::sleep(CALLERS_PAUSE);
         }
     });
 }
 
+/// From now on no thread of ours calls into the interpreter: it is about to end.
+#[pyfunction]
+pub(crate) fn shut_down(py: Python<'_>) {
+    CALLERS.fetch_or(ENDING, Ordering::AcqRel);
+    wait_for_callers(py);
+}
+
 /// In a child that was forked: the threads that called are its parent's.
 pub(crate) fn forget_callers() {
-    CALLERS.store(0, Ordering::Release);
+    CALLERS.store(0, Ordering::SeqCst);
+    FORKS.store(0, Ordering::SeqCst);
 }

@@ -230,7 +230,7 @@ def _after_fork() -> None:
     _sessions, _connecting = weakref.WeakValueDictionary(), threading.Lock()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=_native.before_fork, after_in_parent=_native.after_fork, after_in_child=_after_fork)
 atexit.register(_native.shut_down)
 
 # Who waits, for the detection of deadlocks: a thread, or a task. Numbers are never used twice.
