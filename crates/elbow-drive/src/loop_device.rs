@@ -183,7 +183,7 @@ fn bind(device: &Path, file: &Path) -> io::Result<()> {
     losetup(&["--direct-io=on", &device.display().to_string()], file).map(drop)
 }
 
-/// Takes back a loop device that was made for a drive; if another file has it by now, or it was there before, it stays.
+/// Takes back a loop device of one of the numbers that drives take; if another file has it by now, it stays.
 pub fn remove_loop_device(device: &Path) {
     let number = device
         .to_str()

@@ -12,8 +12,8 @@ use elbow_testkit::cases;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::crash_test::{CASES, Device, Finding, ID, LOGICAL, Model, RUNS, SECTOR_BYTES, data, finds, may_be_refused};
-use super::planted::Bug;
+use super::crash_test::{CASES, Device, Finding, ID, LOGICAL, Model, RUNS, SECTOR_BYTES, data, may_be_refused};
+use super::planted::{Bug, finds};
 use super::{Copies, Log, Lsn, Region, RegionError, probe};
 
 const SECTORS: u64 = 48;

@@ -14,7 +14,7 @@ use elbow_testkit::cases;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::planted::{Bug, PLANTED};
+use super::planted::{Bug, PLANTED, finds};
 use super::{Log, Lsn, Region, RegionError, least_sectors};
 
 pub(super) type Device = VolatileDevice<MemoryDevice>;
@@ -28,8 +28,6 @@ const STEPS: usize = 14;
 pub(super) const RUNS: u64 = 3;
 /// Random cases without `SEED` or `ROUNDS`.
 pub(super) const CASES: u64 = 3;
-/// A planted mistake is found in one of so many.
-const CASES_PER_BUG: u64 = 40;
 pub(super) const ID: u64 = 0xe1b0;
 
 /// What may be in each logical sector, and since when it has to.
@@ -316,19 +314,6 @@ fn handed_over(seed: u64) -> Finding {
         }
     }
     Ok(())
-}
-
-/// Runs cases with a mistake planted until one finds it. The same case has to pass without: else it found something else.
-pub(super) fn finds(bug: Bug, case: impl Fn(u64) -> Finding) -> bool {
-    PLANTED.set(Some(bug));
-    let found = (0..CASES_PER_BUG).find_map(|seed| case(seed).err().map(|finding| (seed, finding)));
-    PLANTED.set(None);
-    let Some((seed, finding)) = found else {
-        return false;
-    };
-    println!("{bug:?}, seed {seed}: {finding}");
-    case(seed).unwrap_or_else(|finding| panic!("seed {seed}, without {bug:?}: {finding}"));
-    true
 }
 
 #[test]

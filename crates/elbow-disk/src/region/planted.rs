@@ -53,3 +53,21 @@ pub(crate) fn has(bug: Bug) -> bool {
 pub(crate) const fn has(_: Bug) -> bool {
     false
 }
+
+/// Cases in which a planted mistake has to be found.
+#[cfg(test)]
+pub(crate) const CASES_PER_BUG: u64 = 40;
+
+/// Runs cases with a mistake planted until one finds it. The same case has to pass without: else it found something else.
+#[cfg(test)]
+pub(crate) fn finds(bug: Bug, case: impl Fn(u64) -> Result<(), String>) -> bool {
+    PLANTED.set(Some(bug));
+    let found = (0..CASES_PER_BUG).find_map(|seed| case(seed).err().map(|finding| (seed, finding)));
+    PLANTED.set(None);
+    let Some((seed, finding)) = found else {
+        return false;
+    };
+    println!("{bug:?}, seed {seed}: {finding}");
+    case(seed).unwrap_or_else(|finding| panic!("seed {seed}, without {bug:?}: {finding}"));
+    true
+}

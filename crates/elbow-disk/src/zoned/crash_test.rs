@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::ZonedDevice;
-use crate::region::planted::{Bug, PLANTED};
+use crate::region::planted::{Bug, CASES_PER_BUG, finds};
 use crate::region::{Log, Lsn, RegionError};
 
 type Finding = Result<(), String>;
@@ -21,8 +21,6 @@ const STEPS: usize = 24;
 const RUNS: u64 = 3;
 /// Random cases without `SEED` or `ROUNDS`.
 const CASES: u64 = 4;
-/// A planted mistake is found in one of so many.
-const CASES_PER_BUG: u64 = 40;
 const ID: u64 = 0xe1b0;
 
 /// What may be in the log, and since when it has to.
@@ -225,19 +223,6 @@ fn a_zone_is_given_up(seed: u64, seen: &mut Seen) -> Finding {
         Err(_) if is_given_up => Ok(()),
         Err(error) => Err(error),
     }
-}
-
-/// Runs cases with a mistake planted until one finds it. The same case has to pass without: else it found something else.
-fn finds(bug: Bug, case: impl Fn(u64) -> Finding) -> bool {
-    PLANTED.set(Some(bug));
-    let found = (0..CASES_PER_BUG).find_map(|seed| case(seed).err().map(|finding| (seed, finding)));
-    PLANTED.set(None);
-    let Some((seed, finding)) = found else {
-        return false;
-    };
-    println!("{bug:?}, seed {seed}: {finding}");
-    case(seed).unwrap_or_else(|finding| panic!("seed {seed}, without {bug:?}: {finding}"));
-    true
 }
 
 #[test]
