@@ -126,6 +126,9 @@ def settings(options):
 
 def measure(options, results):
     """All rounds; the results are written whatever happens."""
+    if options.tiny and not postgres.is_there():
+        results.skipped.append("PostgreSQL, pgbench: it is not installed")
+        print(f"SKIPPED: {results.skipped[-1]}")
     with tempfile.TemporaryDirectory(prefix="elbow-bench-bark-", dir=options.disk) as work, \
             tempfile.TemporaryDirectory(prefix="elbow-bench-bark-", dir="/dev/shm") as memory:
         for place in (work, memory):
