@@ -39,6 +39,10 @@ const RUN_VARIABLE: &str = "ELBOW_MPI_RUN";
 const REPORT_MS_MAX: u32 = 3000;
 /// The exit code of a program that is ended here, as of `elbow lock mpi` itself.
 const EXIT_CODE: c_int = 125;
+/// A launcher that does not read what its processes say is not waited for.
+const READ_MAX: Duration = Duration::from_secs(2);
+/// A launcher passes on what it has read.
+const PASSED_ON: Duration = Duration::from_millis(100);
 /// So many ranks tell one of them that they are here.
 const BLOCK: usize = 64;
 /// MPI lets a tag be as large as 32767 everywhere.
@@ -238,8 +242,18 @@ fn end(native: &Native, comm: Handle, what: &str) -> ! {
     );
     eprint!("{line}"); // one piece, so that those of several processes do not mix
     report(Report::Uncovered);
+    wait_until_read();
     call!(native, "PMPI_Abort", comm => Handle, EXIT_CODE => c_int);
     std::process::exit(EXIT_CODE)
+}
+
+/// The launchers of MPICH end with a program that aborts, and leave what it said in the pipe to them: nobody would hear why.
+fn wait_until_read() {
+    let (stderr, begin) = (std::io::stderr(), Instant::now());
+    while rustix::io::ioctl_fionread(&stderr).is_ok_and(|unread| unread > 0) && begin.elapsed() < READ_MAX {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(PASSED_ON);
 }
 
 /// `elbow lock mpi` holds a byte for each thing that it may be told, hears that somebody waits for it, and lets go. Who cannot tell it
