@@ -94,7 +94,7 @@ figures-holes: build ## Figures 1 to 4 of "A Holesome File System"; needs root; 
 	@scripts/setup.sh bench
 	bench/figures_holes.py
 
-figures-disk: build ## Figures 4 to 11 and Table 2 of "Range Writes", each with its claims judged; SVG, PNG, CSV in bench/out/figures-disk; FULL=--full: with the whole tree; TRACES="--listing ...": with real traces
+figures-disk: build ## Figures 4 to 12 and Table 2 of "Range Writes", each with its claims judged; SVG, PNG, CSV in bench/out/figures-disk; FULL=--full: with the whole tree; TRACES="--listing ...": with real traces
 	$(ELBOW) disk figure all $(FULL) $(TRACES) --out bench/out/figures-disk
 
 fmt: ## format the source

@@ -2,7 +2,7 @@
 //!
 //! | module | paper | experiment |
 //! |---|---|---|
-//! | [`range_writes`] | Anand et al., *Avoiding File System Micromanagement with Range Writes* (OSDI 2008) | Figures 4 to 11, Table 2 |
+//! | [`range_writes`] | Anand et al., *Avoiding File System Micromanagement with Range Writes* (OSDI 2008) | Figures 4 to 13, Tables 2 and 3 |
 //! | [`ep`], [`s24`] | Vengroff & Kotz, *A Holesome File System* | its two applications, section 5 |
 //! | [`access_patterns`] | Aarestad et al., *Scalable Approaches for Supporting MPI-IO Atomicity* | its three workloads, section 4 |
 //!

@@ -9,7 +9,7 @@ use elbow_disk::workload::WorkloadError;
 use elbow_ext2::{Ext2Error, TraceError};
 
 /// What can be made, in the order in which *Range Writes* has it.
-pub const FIGURES: [&str; 13] = [
+pub const FIGURES: [&str; 14] = [
     "first-choice",
     "targets",
     "4",
@@ -23,7 +23,11 @@ pub const FIGURES: [&str; 13] = [
     "11",
     "table2",
     "plane",
+    "12",
 ];
+
+/// What is measured and not simulated: it can be made with [`Plan::journals`] alone.
+pub const MEASURED: [&str; 2] = ["table3", "13"];
 
 /// What a study is made with.
 ///
@@ -43,7 +47,25 @@ pub struct Plan {
     pub listing: Option<(String, String)>,
     /// Real calls of PostMark as strace prints them, their name, and the directory that they worked in; without them, our generator makes some with the defaults of version 1.51.
     pub postmark: Option<(String, String, String)>,
+    /// What was measured of journals, for [`MEASURED`].
+    pub journals: Option<Journals>,
 }
+
+/// The files of a run of `make bench-bark`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Journals {
+    /// What its directory is called.
+    pub directory: String,
+    /// Its [`RESULTS_FILE`]; `None` where there is none.
+    pub results: Option<String>,
+    /// Its [`WRITES_FILE`].
+    pub writes: Option<String>,
+}
+
+/// Each measurement, for Table 3.
+pub const RESULTS_FILE: &str = "results.csv";
+/// How long writes of the journal took, for Figure 13.
+pub const WRITES_FILE: &str = "figure-13.csv";
 
 /// How much is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +81,7 @@ pub enum Size {
 /// One figure, or the table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// One of [`FIGURES`].
+    /// One of [`FIGURES`] or [`MEASURED`].
     pub name: &'static str,
     /// What it is about.
     pub title: &'static str,
@@ -76,7 +98,7 @@ pub struct Figure {
 #[non_exhaustive]
 pub enum StudyError {
     /// A name that no figure has.
-    #[error("there is no figure {0:?}: take {figures}, or all", figures = FIGURES.join(", "))]
+    #[error("there is no figure {0:?}: take {figures}, {measured}, or all", figures = FIGURES.join(", "), measured = MEASURED.join(", "))]
     NoSuchFigure(String),
     /// A load that cannot be.
     #[error(transparent)]
@@ -90,6 +112,36 @@ pub enum StudyError {
     /// The drive of *Range Writes* is not there.
     #[error(transparent)]
     Drive(#[from] elbow_disk::DriveError),
+    /// A profile of it was not made.
+    #[error(transparent)]
+    Profile(#[from] elbow_disk::profile::ProfileError),
+    /// Nobody said where the results are.
+    #[error("this is measured and not simulated: name the results of make bench-bark (--journals DIR)")]
+    NotMeasured,
+    /// A directory without them.
+    #[error("{directory} has no {file}: is it the results of make bench-bark?")]
+    NoSuchResult {
+        /// Where it was looked for.
+        directory: String,
+        /// What was looked for.
+        file: &'static str,
+    },
+    /// A file of other columns.
+    #[error("{file}: {reason}")]
+    InvalidResult {
+        /// Which.
+        file: String,
+        /// What is wrong, and where.
+        reason: csv::Error,
+    },
+    /// A run that left out what a figure shows.
+    #[error("{file} has nothing to show: no {what}")]
+    NothingMeasured {
+        /// Which.
+        file: String,
+        /// What is not there.
+        what: &'static str,
+    },
 }
 
 /// Runs of which a mean with its interval is made, and of a quick plan.
@@ -108,6 +160,7 @@ impl Plan {
             size,
             listing: None,
             postmark: None,
+            journals: None,
         })
     }
 

@@ -120,7 +120,7 @@ fn assert_is_for_print(name: &str, figure: &Value, svg: &str) {
     for panel in figure["panels"].as_array().expect("panels") {
         let [axis, unit] = ["axis", "unit"].map(|key| panel[key].as_str().expect("text"));
         assert!(svg.contains(axis) && svg.contains(unit), "{name}: {axis}, {unit}");
-        let counts = ["choices", "mini-group"].contains(&axis) || name == "plane";
+        let counts = ["choices", "mini-group"].contains(&axis) || ["plane", "12"].contains(&name);
         let intervals = panel["intervals"].as_object().expect("intervals");
         assert!(counts || !intervals.is_empty(), "{name}: no interval");
     }

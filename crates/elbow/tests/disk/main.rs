@@ -8,6 +8,7 @@ mod bark_placed;
 mod bark_profile;
 mod drive;
 mod figure;
+mod figure_measured;
 mod files;
 mod guide;
 mod parquet;

@@ -12,6 +12,7 @@ fn heading(figure: &Figure) -> String {
     match (figure.name, figure.name.parse::<u32>()) {
         (_, Ok(number)) => format!("Figure {number}: {}", figure.title),
         ("table2", _) => format!("Table 2: {}", figure.title),
+        ("table3", _) => format!("Table 3: {}", figure.title),
         _ => figure.title.to_owned(),
     }
 }
@@ -55,10 +56,13 @@ pub(super) fn summary(figures: &[Figure]) -> String {
         0 => String::new(),
         some => format!("; {some} of our own beside them"),
     };
+    let claims = all(figures, Author::Paper).count();
+    if claims == 0 {
+        return format!("no claim of the paper here{ours}");
+    }
     format!(
-        "{} of the paper's {} claims reproduced{}{}{ours}",
+        "{} of the paper's {claims} claims reproduced{}{}{ours}",
         are(Verdict::Reproduced),
-        all(figures, Author::Paper).count(),
         counted(are(Verdict::InPart), "in part"),
         counted(are(Verdict::Refuted), "refuted"),
     )

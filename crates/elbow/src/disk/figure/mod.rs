@@ -6,6 +6,7 @@ mod layout;
 mod plot;
 
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -13,7 +14,9 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
 use elbow_disk::trace;
-use elbow_study::range_writes::{Author, Column, FIGURES, Figure, Panel, Plan, Size};
+use elbow_study::range_writes::{
+    Author, Column, FIGURES, Figure, Journals, MEASURED, Panel, Plan, RESULTS_FILE, Size, WRITES_FILE,
+};
 use serde_json::{Value, json};
 
 use super::picture;
@@ -33,16 +36,19 @@ Examples:
   Table 2 with a tree of your own (`tar tvf` as size TAB path):
       elbow disk figure table2 --listing tree.tsv
 
-Figures 4 to 11 and Table 2 (table2) of Anand et al., Avoiding File System Micromanagement with Range Writes (OSDI \
+  What TPC-B gains from a journal that waits for no rotation, as `make bench-bark` measured it:
+      elbow disk figure table3 --journals bench/out/bark
+
+Figures 4 to 13 and Tables 2 and 3 (table2, table3) of Anand et al., Avoiding File System Micromanagement with Range Writes (OSDI \
 2008), on the HP C2247A that it used; targets, work and first-choice have no number there, and plane is Table 2 with other \
-caches. A claim is reproduced, in part, or refuted, and the reason is given; what we add to the paper's claims is not counted.";
+caches. 13 and table3 are measured, not simulated. A claim is reproduced, in part, or refuted, and the reason is given; what we add to the paper's claims is not counted.";
 
 #[derive(Args, Debug)]
 pub(crate) struct FigureArgs {
-    /// 4 to 11, table2, plane, targets, work, first-choice, or all.
+    /// 4 to 13, table2, table3, plane, targets, work, first-choice, or all.
     #[arg(value_name = "NAME")]
     name: String,
-    /// Write CSV, SVG and PNG of each there, of Table 2 a table in Markdown too; with all, claims.md.
+    /// Write CSV, SVG and PNG of each there, of tables one in Markdown too; with all, claims.md.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     out: Option<PathBuf>,
     /// Another seed gives other requests.
@@ -63,6 +69,9 @@ pub(crate) struct FigureArgs {
     /// The directory in which PostMark worked there.
     #[arg(long, value_name = "DIR", requires = "postmark")]
     postmark_directory: Option<String>,
+    /// The results of `make bench-bark`, for 13 and table3; all is without these two otherwise.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    journals: Option<PathBuf>,
     /// Print one JSON object, with all numbers.
     #[arg(long)]
     json: bool,
@@ -72,6 +81,7 @@ pub(crate) struct FigureArgs {
 pub(super) fn run(args: &FigureArgs) -> Result<ExitCode> {
     let plan = plan(args)?;
     let names = match args.name.as_str() {
+        "all" if plan.journals.is_some() => [&FIGURES[..], &MEASURED[..]].concat(),
         "all" => FIGURES.to_vec(),
         name => vec![name],
     };
@@ -114,7 +124,27 @@ fn plan(args: &FigureArgs) -> Result<Plan> {
     if let (Some(path), Some(directory)) = (&args.postmark, &args.postmark_directory) {
         plan.postmark = Some((path.display().to_string(), read(path)?, directory.clone()));
     }
+    if let Some(directory) = &args.journals {
+        plan.journals = Some(Journals {
+            directory: directory.display().to_string(),
+            results: read_if_there(&directory.join(RESULTS_FILE))?,
+            writes: read_if_there(&directory.join(WRITES_FILE))?,
+        });
+    }
     Ok(plan)
+}
+
+/// Not every run has all files.
+fn read_if_there(path: &Path) -> Result<Option<String>> {
+    match read(path) {
+        Err(error) if is_not_there(&error) => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+fn is_not_there(error: &anyhow::Error) -> bool {
+    let cause = error.downcast_ref::<io::Error>();
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::NotFound)
 }
 
 #[allow(
@@ -148,7 +178,7 @@ fn write(out: &Path, figure: &Figure) -> Result<()> {
             "{name}.png is not made: this machine has no font to write with"
         )),
     }
-    if figure.name == "table2" {
+    if ["table2", "table3"].contains(&figure.name) {
         put(&out.join(format!("{name}.md")), claims::tables(figure).as_bytes())?;
     }
     Ok(())

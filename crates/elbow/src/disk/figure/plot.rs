@@ -30,6 +30,8 @@ const PAPER: &str = "paper";
 const BAR_WIDTH: f64 = 0.8;
 /// Half of the stroke at the end of an interval, in pixels.
 const WHISKER: i32 = 3;
+/// So many points of a line are marked; more would be a band.
+const MARKED_MAX: usize = 30;
 /// No line is broader than two others.
 const BROADER_MAX: usize = 2;
 /// A bar of a smaller part of the axis cannot be seen, so its number is written.
@@ -201,7 +203,9 @@ fn lines(chart: &mut Chart<'_, '_>, panel: &Panel) -> Drawn {
         let style = colour(index).stroke_width(2 + 2 * broader as u32);
         let points = || at.iter().copied().zip(column.values.iter().copied());
         chart.draw_series(LineSeries::new(points(), style))?;
-        chart.draw_series(points().map(|point| Circle::new(point, 3 + broader as i32, colour(index).filled())))?;
+        if at.len() <= MARKED_MAX {
+            chart.draw_series(points().map(|point| Circle::new(point, 3 + broader as i32, colour(index).filled())))?;
+        }
         for (point, &half) in points().zip(&column.intervals) {
             whisker(chart, point, half, colour(index))?;
         }
