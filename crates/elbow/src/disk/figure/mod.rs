@@ -41,7 +41,9 @@ Examples:
 
 Figures 4 to 13 and Tables 2 and 3 (table2, table3) of Anand et al., Avoiding File System Micromanagement with Range Writes (OSDI \
 2008), on the HP C2247A that it used; targets, work and first-choice have no number there, and plane is Table 2 with other \
-caches. 13 and table3 are measured, not simulated. A claim is reproduced, in part, or refuted, and the reason is given; what we add to the paper's claims is not counted.";
+caches; 13 and table3 are measured, not simulated.
+
+A claim is reproduced, in part, or refuted, and the reason is given; what we add to the paper's claims is not counted.";
 
 #[derive(Args, Debug)]
 pub(crate) struct FigureArgs {
