@@ -67,8 +67,6 @@ pub struct ModelledDevice<'d> {
     deadlines: BTreeSet<(Ps, Ticket)>,
     /// Complete, not handed out.
     ended: VecDeque<Completion>,
-    /// Where the range writes in `ended` went.
-    not_told: BTreeMap<Ticket, Range<u64>>,
     bytes: BTreeMap<u64, Sector>,
 }
 
@@ -129,7 +127,6 @@ impl<'d> ModelledDevice<'d> {
             admitted: HashMap::new(),
             deadlines: BTreeSet::new(),
             ended: VecDeque::new(),
-            not_told: BTreeMap::new(),
             bytes: BTreeMap::new(),
         }
     }
@@ -334,8 +331,7 @@ impl<'d> ModelledDevice<'d> {
             }
             Work::RangeWrite(within) => {
                 self.put(&place, &within.data);
-                self.given.give(&place);
-                self.not_told.insert(ticket, place.clone());
+                self.given.give(ticket, place.clone());
                 Done::Written(place)
             }
             Work::Separator(_) => unreachable!("the drive knows none"),
@@ -370,9 +366,7 @@ impl<'d> ModelledDevice<'d> {
 
     fn hand_out(&mut self) -> Option<Completion> {
         let completion = self.ended.pop_front()?;
-        if let Some(place) = self.not_told.remove(&completion.ticket) {
-            self.given.hand_out(&place);
-        }
+        self.given.tell(&completion);
         Some(completion)
     }
 }

@@ -8,8 +8,6 @@
 //! Always: what holds for every [`RangeDevice`]; the place is chosen when the write is submitted, and known to nobody before its completion. While a write is under way, the next is
 //! chosen from where and when it is expected to end.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -47,8 +45,6 @@ pub struct ProfiledDevice<D> {
     ends_with: EndsWith,
     last: Option<LastWrite>,
     given: GivenPlaces,
-    /// Outstanding, or not handed out: range writes with their places.
-    range_writes: BTreeMap<Ticket, Range<u64>>,
     /// The flush behind the last write.
     flush: Option<Ticket>,
 }
@@ -84,7 +80,6 @@ impl<D: RangeDevice> ProfiledDevice<D> {
             ends_with: profile.ends_with,
             last: None,
             given: GivenPlaces::default(),
-            range_writes: BTreeMap::new(),
             flush: None,
         })
     }
@@ -139,9 +134,8 @@ impl<D: RangeDevice> ProfiledDevice<D> {
         let (at, cost_ms) = self.choose(&free, sectors, alignment);
         let ticket = self.pass_on(Request::Write { at, data }, begin_by)?;
         let place = at..at + sectors;
-        self.given.give(&place);
         self.expect(ticket, place.end, cost_ms);
-        self.range_writes.insert(ticket, place);
+        self.given.give(ticket, place);
         Ok(ticket)
     }
 
@@ -173,13 +167,8 @@ impl<D: RangeDevice> ProfiledDevice<D> {
 
     /// What the host will be told.
     fn hear(&mut self, completion: Completion) -> Completion {
+        self.given.tell(&completion);
         let Completion { ticket, result, at } = &completion;
-        if let Some(place) = self.range_writes.remove(ticket) {
-            match result {
-                Err(RangeError::Cancelled | RangeError::Late { .. }) => self.given.take_back(&place),
-                _ => self.given.hand_out(&place),
-            }
-        }
         let awaited = match (self.ends_with, &self.last) {
             (EndsWith::Write, Some(last)) => Some(last.ticket),
             (EndsWith::Flush, _) => self.flush,

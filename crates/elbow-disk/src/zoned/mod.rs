@@ -35,7 +35,7 @@ mod fixed;
 #[cfg(test)]
 mod zoned_test;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -90,8 +90,6 @@ pub struct ZonedDevice<Z> {
     tickets: u64,
     /// Carried out and not handed out; as long as the caller makes it.
     done: VecDeque<Completion>,
-    /// Where the range writes among those went.
-    not_told: BTreeMap<Ticket, Range<u64>>,
     given: GivenPlaces,
     /// Of the first flush that failed.
     flush_error: Option<Errno>,
@@ -161,7 +159,6 @@ impl<Z: ZonedStorage> ZonedDevice<Z> {
             zones,
             tickets: 0,
             done: VecDeque::new(),
-            not_told: BTreeMap::new(),
             given: GivenPlaces::default(),
             flush_error: None,
         })
@@ -295,21 +292,6 @@ impl<Z: ZonedStorage> ZonedDevice<Z> {
         }
         self.flush_error.map_or(Ok(Done::Passed), |errno| Err(errno.into()))
     }
-
-    /// Keeps in mind what was given, until it is heard or forgotten.
-    fn note(&mut self, ticket: Ticket, request: &Request<'_>, result: &Result<Done, RangeError>) {
-        match (request, result) {
-            (Request::WriteRange { .. }, Ok(Done::Written(place))) => {
-                self.given.give(place);
-                self.not_told.insert(ticket, place.clone());
-            }
-            (Request::Barrier | Request::Flush, _) => {
-                let known = self.given.barrier();
-                self.given.forget(&known); // all that was submitted before is done
-            }
-            _ => {}
-        }
-    }
 }
 
 /// One behind the other, behind the fixed sectors.
@@ -356,7 +338,7 @@ impl<Z: ZonedStorage> RangeDevice for ZonedDevice<Z> {
         }
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        self.note(ticket, &request, &result);
+        self.given.carried_out(ticket, &request, &result);
         let at = Duration::ZERO;
         self.done.push_back(Completion { ticket, result, at });
         Ok(ticket)
@@ -364,9 +346,7 @@ impl<Z: ZonedStorage> RangeDevice for ZonedDevice<Z> {
 
     fn poll(&mut self) -> Option<Completion> {
         let completion = self.done.pop_front()?;
-        if let Some(place) = self.not_told.remove(&completion.ticket) {
-            self.given.hand_out(&place);
-        }
+        self.given.tell(&completion);
         Some(completion)
     }
 

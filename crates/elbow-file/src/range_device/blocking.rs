@@ -158,9 +158,7 @@ impl<D: RangeDevice> Blocking<D> {
     /// For a ticket that is not outstanding.
     pub fn complete(&mut self, ticket: Ticket) -> Completion {
         if let Some(completion) = self.kept.remove(&ticket) {
-            if let Some(place) = self.range_place(&completion) {
-                self.given.hand_out(&place);
-            }
+            self.given.tell(&completion);
             self.range_writes.remove(&ticket);
             return completion;
         }
@@ -172,7 +170,7 @@ impl<D: RangeDevice> Blocking<D> {
                 return completion;
             }
             if let Some(place) = self.range_place(&completion) {
-                self.given.give(&place);
+                self.given.give(completion.ticket, place);
             }
             self.kept.insert(completion.ticket, completion);
         }

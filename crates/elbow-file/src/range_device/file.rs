@@ -5,7 +5,7 @@
     reason = "this is the edge that the rule keeps everybody else behind"
 )]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;
 use std::path::Path;
@@ -44,8 +44,6 @@ pub struct FileDevice {
     tickets: u64,
     /// Carried out and not handed out; as long as the caller makes it.
     done: VecDeque<Completion>,
-    /// Where the range writes among those went.
-    not_told: BTreeMap<Ticket, Range<u64>>,
     given: GivenPlaces,
 }
 
@@ -73,7 +71,6 @@ impl FileDevice {
             started: Instant::now(),
             tickets: 0,
             done: VecDeque::new(),
-            not_told: BTreeMap::new(),
             given: GivenPlaces::default(),
         }
     }
@@ -113,25 +110,10 @@ impl FileDevice {
         }
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        self.note(ticket, &request, &result);
+        self.given.carried_out(ticket, &request, &result);
         let at = self.started.elapsed();
         self.done.push_back(Completion { ticket, result, at });
         Ok(ticket)
-    }
-
-    /// Keeps in mind what was given, until it is heard or forgotten.
-    fn note(&mut self, ticket: Ticket, request: &Request<'_>, result: &Result<Done, RangeError>) {
-        match (request, result) {
-            (Request::WriteRange { .. }, Ok(Done::Written(place))) => {
-                self.given.give(place);
-                self.not_told.insert(ticket, place.clone());
-            }
-            (Request::Barrier | Request::Flush, _) => {
-                let known = self.given.barrier();
-                self.given.forget(&known); // all that was submitted before is done
-            }
-            _ => {}
-        }
     }
 }
 
@@ -257,9 +239,7 @@ impl RangeDevice for FileDevice {
 
     fn poll(&mut self) -> Option<Completion> {
         let completion = self.done.pop_front()?;
-        if let Some(place) = self.not_told.remove(&completion.ticket) {
-            self.given.hand_out(&place);
-        }
+        self.given.tell(&completion);
         Some(completion)
     }
 

@@ -64,8 +64,6 @@ pub struct Members<D> {
     barrier: Option<(Ticket, RangeSet)>,
     /// Requests with parts that are not complete.
     whole: BTreeMap<Ticket, WholeRequest>,
-    /// Where the range writes in `done` went.
-    not_told: BTreeMap<Ticket, Range<u64>>,
     /// Complete, not handed out.
     done: VecDeque<Completion>,
     waker: Option<Waker>,
@@ -163,7 +161,6 @@ impl<D: RangeDevice> Members<D> {
             held: VecDeque::new(),
             barrier: None,
             whole: BTreeMap::new(),
-            not_told: BTreeMap::new(),
             done: VecDeque::new(),
             waker: None,
         }
@@ -466,8 +463,7 @@ impl<D: RangeDevice> Members<D> {
         if search.is_some()
             && let Ok(Done::Written(place)) = &result
         {
-            self.given.give(place);
-            self.not_told.insert(ticket, place.clone());
+            self.given.give(ticket, place.clone());
         }
         self.done.push_back(Completion { ticket, result, at });
         if let Some((_, known)) = self.barrier.take_if(|(barrier, _)| *barrier == ticket) {
@@ -510,9 +506,7 @@ impl<D: RangeDevice> Members<D> {
 
     fn hand_out(&mut self) -> Option<Completion> {
         let completion = self.done.pop_front()?;
-        if let Some(place) = self.not_told.remove(&completion.ticket) {
-            self.given.hand_out(&place);
-        }
+        self.given.tell(&completion);
         Some(completion)
     }
 }

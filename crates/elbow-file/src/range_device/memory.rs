@@ -146,10 +146,12 @@ impl MemoryDevice {
             let chosen = self.choose(ready.len());
             self.pending.remove(ready[chosen])
         };
-        let result = self.carry_out(work);
+        let result = self.carry_out(ticket, work);
         self.now += STEP;
         let at = self.now;
-        Some(Completion { ticket, result, at })
+        let completion = Completion { ticket, result, at };
+        self.given.tell(&completion);
+        Some(completion)
     }
 
     fn end_late(&mut self) {
@@ -166,7 +168,7 @@ impl MemoryDevice {
         }
     }
 
-    fn carry_out(&mut self, work: Work) -> Result<Done, RangeError> {
+    fn carry_out(&mut self, ticket: Ticket, work: Work) -> Result<Done, RangeError> {
         match work {
             Work::Read(place) => Ok(Done::Read(self.at(&place).to_vec())),
             Work::Write(place, data) => Ok(self.put(place, &data)),
@@ -177,8 +179,7 @@ impl MemoryDevice {
             } => {
                 let sectors = self.shape.length(&data)?;
                 let at = self.pick(&targets, sectors, alignment)?;
-                self.given.give(&(at..at + sectors));
-                self.given.hand_out(&(at..at + sectors)); // by the completion that this becomes
+                self.given.give(ticket, at..at + sectors);
                 Ok(self.put(at..at + sectors, &data))
             }
             Work::Barrier(known) => {

@@ -1,11 +1,12 @@
 //! Requests checked, and places among targets.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
 use elbow_ranges::RangeSet;
 
-use super::{RangeError, Request, Shape};
+use super::{Completion, Done, RangeError, Request, Shape, Ticket};
 
 /// The first multiple of `alignment` from which `sectors` lie in `targets`, in sectors.
 ///
@@ -66,18 +67,19 @@ pub fn free_targets(
 /// The places that range writes were given, until the host says that it knows of them: the memory of a device between
 /// barriers.
 ///
-/// A place is *handed out* with the completion that names it. A barrier says that the host has taken all those off its
+/// A place is *handed out* with the completion that names it, when that goes to the host. A barrier says that the host has taken all those off its
 /// lists of free places that were handed out before the barrier was submitted; so these are forgotten when the barrier
 /// passes, and no others. It has as many ranges as there were writes since the last barrier, at most.
 ///
 /// ```
-/// use elbow_file::range_device::GivenPlaces;
+/// use std::time::Duration;
+/// use elbow_file::range_device::{Completion, Done, GivenPlaces, Ticket};
 ///
-/// let mut given = GivenPlaces::default();
-/// given.give(&(3..5));
+/// let (mut given, ticket) = (GivenPlaces::default(), Ticket(1));
+/// given.give(ticket, 3..5);
 /// assert_eq!(given.without(&[0..8].into_iter().collect()), [0..3, 5..8].into_iter().collect());
 /// let barrier = given.barrier(); // whoever submitted it did not know of 3..5
-/// given.hand_out(&(3..5));
+/// given.tell(&Completion { ticket, result: Ok(Done::Written(3..5)), at: Duration::ZERO });
 /// given.forget(&barrier);
 /// assert_eq!(given.without(&[3..5].into_iter().collect()).total_bytes(), 0);
 /// ```
@@ -86,23 +88,38 @@ pub fn free_targets(
 #[derive(Clone, Debug, Default)]
 pub struct GivenPlaces {
     all: RangeSet,
+    not_told: BTreeMap<Ticket, Range<u64>>,
     handed_out: RangeSet,
 }
 
 impl GivenPlaces {
     /// A range write has got a place.
-    pub fn give(&mut self, place: &Range<u64>) {
+    pub fn give(&mut self, ticket: Ticket, place: Range<u64>) {
         self.all.insert(place.start, place.end);
+        self.not_told.insert(ticket, place);
     }
 
-    /// A place that nobody has heard of was not used: its write was cancelled, say.
-    pub fn take_back(&mut self, place: &Range<u64>) {
-        self.all.remove(place.start, place.end);
+    /// A request was carried out as soon as it was submitted, by a device that knows no other way.
+    pub fn carried_out(&mut self, ticket: Ticket, request: &Request<'_>, result: &Result<Done, RangeError>) {
+        match (request, result) {
+            (Request::WriteRange { .. }, Ok(Done::Written(place))) => self.give(ticket, place.clone()),
+            (Request::Barrier | Request::Flush, _) => {
+                let known = self.barrier();
+                self.forget(&known); // all that was submitted before is done
+            }
+            _ => {}
+        }
     }
 
-    /// The completion that names a place goes to the host.
-    pub fn hand_out(&mut self, place: &Range<u64>) {
-        self.handed_out.insert(place.start, place.end);
+    /// A completion goes to the host. The place of a range write that was not begun is free again, for nobody has heard of it.
+    pub fn tell(&mut self, completion: &Completion) {
+        let Some(place) = self.not_told.remove(&completion.ticket) else {
+            return;
+        };
+        match completion.result {
+            Err(RangeError::Cancelled | RangeError::Late { .. }) => self.all.remove(place.start, place.end),
+            _ => self.handed_out.insert(place.start, place.end),
+        }
     }
 
     /// A barrier is submitted: what is to be forgotten when it passes.

@@ -53,8 +53,6 @@ pub struct ThreadedDevice {
     threads: Vec<JoinHandle<()>>,
     tickets: u64,
     given: GivenPlaces,
-    /// Where the range writes that are outstanding go.
-    not_told: BTreeMap<Ticket, Range<u64>>,
 }
 
 struct Shared {
@@ -150,7 +148,6 @@ impl ThreadedDevice {
             threads: Vec::new(),
             tickets: 0,
             given: GivenPlaces::default(),
-            not_told: BTreeMap::new(),
         };
         for _ in 0..threads {
             let shared = Arc::clone(&device.shared);
@@ -176,8 +173,7 @@ impl ThreadedDevice {
             } => {
                 let sectors = shape.length(data)?;
                 let at = self.pick(targets, alignment, sectors)?;
-                self.given.give(&(at..at + sectors));
-                self.not_told.insert(ticket, at..at + sectors);
+                self.given.give(ticket, at..at + sectors);
                 Work::Write(at, data.to_vec())
             }
             Request::Barrier | Request::Flush => {
@@ -202,12 +198,7 @@ impl ThreadedDevice {
     }
 
     fn hand_out(&mut self, completion: Completion) -> Completion {
-        if let Some(place) = self.not_told.remove(&completion.ticket) {
-            match completion.result {
-                Err(RangeError::Cancelled | RangeError::Late { .. }) => self.given.take_back(&place),
-                _ => self.given.hand_out(&place),
-            }
-        }
+        self.given.tell(&completion);
         completion
     }
 }
