@@ -9,7 +9,7 @@
 //!
 //! How many requests may be outstanding is bounded by the attachments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::block_device::{Answer, Ask, BlockDevice, DriveFault, Link, Reply, whole_sectors};
 use crate::clock::{Moment, wake_first, wake_without_slack};
+use crate::log::{AnsweredRequest, RequestLog};
 use crate::medium::{CutReport, Medium};
 use crate::model::{DriveModel, Driving, Motion};
 use crate::unflushed::{Content, Write};
@@ -101,6 +102,8 @@ pub struct DriveStatus {
     pub realtime: bool,
     /// How often its power was cut.
     pub power_cuts: u64,
+    /// Rows that its log could not take.
+    pub log_rows_lost: u64,
 }
 
 enum Message {
@@ -192,11 +195,28 @@ impl EmulatedDrive {
     /// # Panics
     /// Where more sectors are offered than the model has, or none.
     pub fn start(settings: Settings, backing: File) -> io::Result<Self> {
+        Self::power_on(settings, backing, None)
+    }
+
+    /// The same, and writes a row for each read and write that is answered: `arrival_ms` since it was started, `op` (R or W), `lbn`, `sectors`, `response_ms` of the model and
+    /// `late_us`, in the order in which they came. It is a trace that [`elbow_disk::trace`] reads. After a power cut the drive's angle begins anew, and the log's time goes on.
+    ///
+    /// # Errors
+    /// A thread cannot be started, or the line of names not be written.
+    ///
+    /// # Panics
+    /// As [`EmulatedDrive::start`].
+    pub fn start_logged(settings: Settings, backing: File, log: Box<dyn io::Write + Send>) -> io::Result<Self> {
+        Self::power_on(settings, backing, Some(RequestLog::start(log)?))
+    }
+
+    fn power_on(settings: Settings, backing: File, log: Option<RequestLog>) -> io::Result<Self> {
         let sectors = settings.sectors;
         assert!((1..=settings.drive.sectors()).contains(&sectors), "{sectors} sectors");
         let (inbox, messages) = mpsc::channel();
         let generation = Arc::new(AtomicU64::new(0));
-        let worker = Worker::new(settings, Medium::new(backing), messages, Arc::clone(&generation));
+        let mut worker = Worker::new(settings, Medium::new(backing), messages, Arc::clone(&generation));
+        worker.log = log;
         let thread = std::thread::Builder::new()
             .name("elbow-drive".into())
             .spawn(move || worker.run())?;
@@ -318,10 +338,15 @@ struct Worker {
     settings: Settings,
     medium: Medium,
     inbox: Receiver<Message>,
+    /// Has come, and was not handled.
+    unhandled: VecDeque<Message>,
     generation: Arc<AtomicU64>,
     tally: Tally,
     realtime: bool,
     power_cuts: u64,
+    log: Option<RequestLog>,
+    /// When its power came on first.
+    attached: Option<Moment>,
 }
 
 /// Why the drive is not powered any more.
@@ -336,10 +361,13 @@ impl Worker {
             settings,
             medium,
             inbox,
+            unhandled: VecDeque::new(),
             generation,
             tally: Tally::default(),
             realtime: false,
             power_cuts: 0,
+            log: None,
+            attached: None,
         }
     }
 
@@ -366,6 +394,7 @@ impl Worker {
             unflushed_bytes: unflushed.bytes(),
             realtime: self.realtime,
             power_cuts: self.power_cuts,
+            log_rows_lost: self.log.as_ref().map_or(0, RequestLog::lost),
         }
     }
 
@@ -379,6 +408,8 @@ struct Pending {
     ask: Ask,
     submitted: Ps,
     reply: Reply,
+    /// Its number in the log, if it has one.
+    logged: Option<u64>,
 }
 
 /// From power on to power off.
@@ -387,6 +418,8 @@ struct Powered<'w, 'd> {
     model: DriveModel<'d>,
     /// When its power came on.
     since: Moment,
+    /// How long after the first time that was.
+    powered_after: Ps,
     pending: BTreeMap<u64, Pending>,
     next: u64,
     /// The time of the last request.
@@ -396,10 +429,13 @@ struct Powered<'w, 'd> {
 impl<'w, 'd> Powered<'w, 'd> {
     fn on(worker: &'w mut Worker, drive: &'d Arc<Drive>) -> Self {
         let model = DriveModel::new(drive, worker.settings.driving);
+        let since = Moment::now();
+        let powered_after = since.since(*worker.attached.get_or_insert(since));
         Self {
             worker,
             model,
-            since: Moment::now(),
+            since,
+            powered_after,
             pending: BTreeMap::new(),
             next: 0,
             last: Ps::ZERO,
@@ -418,7 +454,7 @@ impl<'w, 'd> Powered<'w, 'd> {
     fn step(&mut self) -> ControlFlow<PowerEnd> {
         let message = match self.model.serving() {
             // All who could ask are gone: nothing comes any more.
-            None => Some(self.worker.inbox.recv().map_err(|_| PowerEnd::Stopped)),
+            None => Some(self.next_message()),
             Some((id, end)) => self.wait(self.since.after(end).earlier(self.margin(id))),
         };
         match message {
@@ -431,8 +467,16 @@ impl<'w, 'd> Powered<'w, 'd> {
         }
     }
 
+    fn next_message(&mut self) -> Result<Message, PowerEnd> {
+        let unhandled = self.worker.unhandled.pop_front().map(Ok);
+        unhandled.unwrap_or_else(|| self.worker.inbox.recv().map_err(|_| PowerEnd::Stopped))
+    }
+
     /// A message that comes before a moment.
-    fn wait(&self, until: Moment) -> Option<Result<Message, PowerEnd>> {
+    fn wait(&mut self, until: Moment) -> Option<Result<Message, PowerEnd>> {
+        if let Some(message) = self.worker.unhandled.pop_front() {
+            return Some(Ok(message));
+        }
         let left = until.0.saturating_sub(Moment::now().0);
         // Also where nothing is left: what has come meanwhile is known to the drive when it picks.
         match self.worker.inbox.recv_timeout(Duration::from_nanos(left)) {
@@ -476,6 +520,9 @@ impl<'w, 'd> Powered<'w, 'd> {
             Message::Sync(tell) => drop(tell.send(self.sync())),
             Message::Stop(tell) => {
                 self.refuse_all();
+                if let Some(log) = &mut self.worker.log {
+                    log.finish();
+                }
                 let last = self.sync();
                 let _ = tell.send(last.map(|()| self.worker.status()));
                 return ControlFlow::Break(PowerEnd::Stopped);
@@ -502,7 +549,15 @@ impl<'w, 'd> Powered<'w, 'd> {
         let id = self.next;
         self.next += 1;
         let submitted = now;
-        self.pending.insert(id, Pending { ask, submitted, reply });
+        let log = self.worker.log.as_mut().filter(|_| !matches!(motion, Motion::Flush));
+        let logged = log.map(RequestLog::begin);
+        let pending = Pending {
+            ask,
+            submitted,
+            reply,
+            logged,
+        };
+        self.pending.insert(id, pending);
         self.model.submit(now, id, motion);
     }
 
@@ -530,12 +585,51 @@ impl<'w, 'd> Powered<'w, 'd> {
         let pending = self.pending.remove(&id).expect("it was submitted");
         let answer = self.carry_out(&pending.ask);
         moment.sleep_until();
-        self.model.complete();
         let late = Moment::now().since(moment);
         let lateness_max = self.worker.settings.lateness_max;
         let response = end - pending.submitted;
         self.worker.tally.add(&pending.ask, response, late, lateness_max);
+        self.log(&pending, response, late);
         (pending.reply)(answer);
+        self.take_in(end);
+        self.model.complete();
+    }
+
+    /// Takes what came before a time and was not heard of while this slept: the drive knows of it when it picks.
+    fn take_in(&mut self, before: Ps) {
+        let worker = &mut self.worker;
+        worker.unhandled.extend(worker.inbox.try_iter());
+        let (since, generation) = (self.since, self.worker.generation.load(Ordering::Relaxed));
+        let is_earlier = |message: &Message| match message {
+            Message::Ask { generation: of, at, .. } => *of == generation && at.since(since) < before,
+            _ => false,
+        };
+        while self.worker.unhandled.front().is_some_and(is_earlier)
+            && let Some(Message::Ask { at, ask, reply, .. }) = self.worker.unhandled.pop_front()
+        {
+            self.accept(at, ask, reply);
+        }
+    }
+
+    fn log(&self, pending: &Pending, response: Ps, late: Ps) {
+        let (Some(log), Some(number)) = (&self.worker.log, pending.logged) else {
+            return;
+        };
+        let (is_write, lbn, sectors) = match pending.ask {
+            Ask::Read { at, sectors } => (false, at, sectors),
+            Ask::Write { at, ref data, .. } => (true, at, (data.len() as u64 / SECTOR_BYTES) as u32),
+            Ask::WriteZeros { at, sectors, .. } | Ask::Trim { at, sectors, .. } => (true, at, sectors),
+            Ask::Flush => unreachable!("a flush has no number"),
+        };
+        let answered = AnsweredRequest {
+            arrival: self.powered_after + pending.submitted,
+            is_write,
+            lbn,
+            sectors,
+            response,
+            late,
+        };
+        log.end(number, Some(answered));
     }
 
     fn carry_out(&mut self, ask: &Ask) -> Answer {
@@ -585,6 +679,9 @@ impl<'w, 'd> Powered<'w, 'd> {
 
     fn refuse_all(&mut self) {
         for (_, pending) in std::mem::take(&mut self.pending) {
+            if let (Some(log), Some(number)) = (&self.worker.log, pending.logged) {
+                log.end(number, None);
+            }
             (pending.reply)(Err(DriveFault::NoPower));
         }
     }

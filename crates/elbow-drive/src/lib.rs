@@ -21,6 +21,7 @@ mod block_device;
 mod clock;
 mod drive;
 mod fuse;
+mod log;
 mod loop_device;
 mod medium;
 mod model;

@@ -80,7 +80,8 @@ impl<'d> DriveModel<'d> {
         let setup = Setup {
             scheduler: driving.scheduler,
             depth: driving.depth,
-            pick: Moment::Before,
+            // What came while it was busy is known to it when it picks; a host's next request comes later by what it costs to ask.
+            pick: Moment::After,
             overheads: Overheads::Controller,
         };
         let mut queued = QueuedDrive::new(drive, setup, 1);

@@ -95,6 +95,7 @@ fn mean_ms(drive: &Arc<Drive>, depth: u32, reads: f64) -> f64 {
         let (id, end) = model.complete().expect("some are outstanding");
         sum += (end - submitted[id as usize]).ms();
         submitted[id as usize] = end;
+        model.serving(); // a drive in real time goes on before whoever was answered can ask again
         model.submit(end, id, motion());
     }
     sum / REQUESTS as f64

@@ -7,6 +7,7 @@ mod bark_log;
 mod bark_placed;
 mod bark_profile;
 mod drive;
+mod drive_log;
 mod figure;
 mod figure_measured;
 mod files;

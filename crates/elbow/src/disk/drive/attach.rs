@@ -21,6 +21,10 @@ Examples:
       elbow disk attach --backing disk.img --size 1G --nbd unix:disk.sock
       qemu-img info nbd+unix:///?socket=disk.sock
 
+  What a database asks of its disk, and how long that takes on another:
+      DEVICE=$(elbow disk attach --backing disk.img --log asked.csv)
+      elbow disk replay --disk atlas10k --format csv asked.csv
+
   What it has done, how late it was, and what is left when the power goes:
       elbow disk status $DEVICE
       elbow disk powercut $DEVICE --torn

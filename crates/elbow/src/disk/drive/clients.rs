@@ -182,7 +182,7 @@ fn show(reply: &Answer, json: bool) -> Result<()> {
 fn lines(status: &Status) -> Vec<String> {
     let Status { attached, done } = status;
     let (late, took) = (&done.lateness_us, &done.response_ms);
-    vec![
+    let mut lines = vec![
         format!(
             "{}: {}, {:.2} GB in {}",
             attached.device,
@@ -213,7 +213,10 @@ fn lines(status: &Status) -> Vec<String> {
             "  {} write(s) not flushed; power was cut {} time(s)",
             done.unflushed_writes, done.power_cuts
         ),
-    ]
+    ];
+    let lost = done.log_rows_lost;
+    lines.extend((lost > 0).then(|| format!("  {lost} row(s) of the log are lost: its file took no more")));
+    lines
 }
 
 fn real_time(is_allowed: bool) -> &'static str {

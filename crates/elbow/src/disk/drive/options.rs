@@ -43,6 +43,9 @@ pub(crate) struct AttachArgs {
     /// Fail when detached if any answer was later than this, as 500us or 5ms.
     #[arg(long, value_name = "T", value_parser = duration)]
     pub(super) max_lateness: Option<Duration>,
+    /// Write a row for each read and write there, comma-separated, as `elbow disk replay` reads them.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    log: Option<PathBuf>,
     #[command(flatten)]
     pub(super) offer: OfferArgs,
 }
@@ -84,6 +87,21 @@ impl AttachArgs {
             lateness_max: self.max_lateness,
         };
         Ok((settings, backing))
+    }
+
+    /// The file for the rows, if there is to be one.
+    #[allow(clippy::disallowed_methods, reason = "a report beside the emulation")]
+    pub(super) fn log(&self) -> Result<Option<File>> {
+        let open = |path: &PathBuf| {
+            let file = File::options()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(path);
+            file.with_context(|| format!("cannot make the log {}", path.display()))
+        };
+        self.log.as_ref().map(open).transpose()
     }
 
     fn drive(&self) -> Result<Drive> {

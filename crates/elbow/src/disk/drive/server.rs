@@ -28,7 +28,11 @@ pub(super) fn run(args: &AttachArgs) -> Result<ExitCode> {
     let place = Place::plan(DRIVES)?;
     // The threads that pass requests on to the drive have it from this one: what they wait is in no lateness. Where it is not allowed, `status` says so.
     let _is_first = elbow_drive::wake_first();
-    let drive = EmulatedDrive::start(settings.clone(), backing).context("cannot start the drive")?;
+    let drive = match args.log()? {
+        None => EmulatedDrive::start(settings.clone(), backing),
+        Some(log) => EmulatedDrive::start_logged(settings.clone(), backing, Box::new(log)),
+    };
+    let drive = drive.context("cannot start the drive")?;
     let planned = server::planned_name(&args.offer, &place);
     let registration = place.register(&attached(args, &settings, planned))?;
     let attachment = server::open(&args.offer, &place, drive.link())?;
