@@ -22,7 +22,7 @@ BUILT := -p elbow -p elbow-mpi -p elbow-fcntl -p elbow-c -p elbow-c-lock
 INSTALLED := $(ELBOW) $(TARGET)/release/libelbow_mpi.so $(TARGET)/release/libelbow_fcntl.so \
     $(LIBBA)/libba.so $(LIBBA)/libba.a $(LIBLOCK)/libelbow_lock_c.so $(LIBLOCK)/libelbow_lock_c.a
 
-.PHONY: help build demo test bare soak fire-locks fuzz docs bench-run bench-sort bench-locks bench-mpi bench-disk bench-bark figures-holes figures-disk fmt install install-debug install-libba install-liblock clean
+.PHONY: help build demo test bare soak fire-locks fuzz docs bench-run bench-sort bench-locks bench-mpi bench-disk bench-emulated bench-bark figures-holes figures-disk fmt install install-debug install-libba install-liblock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -85,6 +85,9 @@ bench-mpi: build ## atomic MPI-IO by list locks beside no locks and the MPI libr
 bench-disk: build ## how fast elbow disk simulates, beside DiskSim where DISKSIM names its tree; results in bench/out/disk
 	@scripts/setup.sh bench
 	bench/disk.py
+
+bench-emulated: build ## an emulated drive in real time beside its simulation, request by request; needs root; TRACE=FILE: a measured trace of the HP C2247A too; results in bench/out/emulated
+	bench/emulated.py $(if $(TRACE),--trace $(TRACE))
 
 bench-bark: build ## an ext4 journal on a write-ahead region beside a plain emulated disk and none, under TPC-B; needs root; results in bench/out/bark
 	@scripts/setup.sh bench

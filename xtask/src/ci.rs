@@ -200,6 +200,7 @@ fn tiny_bench(workspace: &Workspace) -> Result<()> {
         "bench/locks.py",
         "bench/mpi.py",
         "bench/disk.py",
+        "bench/emulated.py",
         "bench/bark.py",
     ];
     programs.iter().try_for_each(|program| {
