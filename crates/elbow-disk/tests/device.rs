@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use elbow_disk::device::{ModelledDevice, Setup};
+use elbow_disk::device::{ModelledDevice, QueuedDrive, QueuedRequest, Setup};
 use elbow_disk::workload::{Moment, Overheads};
-use elbow_disk::{Drive, Ps};
+use elbow_disk::{Drive, Lbn, Ps};
 use elbow_file::range_device::{
     Blocking, Clock, Done, Members, MemoryDevice, RangeDevice, RangeError, Request, contract,
 };
@@ -48,6 +48,37 @@ fn the_modelled_device_keeps_the_contract() {
                 seeds.start..seeds.start + part,
             );
         }
+    }
+}
+
+/// What came while it was busy was let in after the next pick only: with few outstanding, one request too late.
+#[test]
+fn what_comes_while_a_request_is_served_is_picked_if_it_is_nearer() {
+    let drive = hp();
+    for pick in [Moment::Before, Moment::After] {
+        let mut queued = QueuedDrive::new(
+            &drive,
+            Setup {
+                pick,
+                ..mechanical("sstf", 4)
+            },
+            1,
+        );
+        let at = |lbn| QueuedRequest::At {
+            lbn: Lbn(lbn),
+            sectors: 8,
+            write: false,
+        };
+        for (id, lbn) in [(1, 1_000_000), (2, 100)] {
+            queued.submit(Ps::ZERO, id, &at(lbn)).expect("it has its place");
+        }
+        let (first, end) = queued.serving().expect("there is one");
+        let far = if first == 1 { 1_000_000 } else { 100 };
+        queued
+            .submit(Ps(end.0 / 2), 3, &at(far + 1000))
+            .expect("it has its place");
+        let order = [0; 3].map(|_: u32| queued.complete().expect("it is outstanding").id);
+        assert_eq!(order, [first, 3, 3 - first], "{pick:?}");
     }
 }
 

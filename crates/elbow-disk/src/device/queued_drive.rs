@@ -139,10 +139,12 @@ impl<'d> QueuedDrive<'d> {
                 QueueRequest::Anywhere(self.regions.join(&mut self.queue, self.drive, free, need)?)
             }
         };
-        if self.running.is_none() {
-            self.free_at = self.free_at.max(now);
-        }
         self.outside.push_back((id, ask, now));
+        match self.running {
+            // Those that come at once are all known when the first of them is picked.
+            None => self.free_at = self.free_at.max(now),
+            Some(_) => self.let_in(),
+        }
         Ok(())
     }
 
