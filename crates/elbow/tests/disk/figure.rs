@@ -285,10 +285,10 @@ fn the_table_is_made_of_real_traces_where_they_are() {
         let ours = claim["ours"].as_str().expect("text");
         assert!(ours.contains(listing) && ours.contains(calls), "{ours}");
     }
-    // PostMark is not shortened, and no chance is in it.
+    // PostMark is not shortened, and no chance is in it. The paper has 22.2 of 29.9 s, which is 0.742.
     let seconds = |policy: &str| figure["panels"][0]["columns"][policy][1].as_f64().expect("seconds");
     let ratio = seconds("range in the mini-group") / seconds("classic");
-    assert!((0.74..0.80).contains(&ratio), "{ratio}");
+    assert!((0.72..0.76).contains(&ratio), "{ratio}");
 }
 
 #[test]
