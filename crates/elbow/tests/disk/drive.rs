@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -457,6 +457,9 @@ impl Flushed {
     }
 }
 
+/// A block device takes five seconds to be refused, in which some thousand blocks are written.
+const AT_WORK_MAX: Duration = Duration::from_secs(30);
+
 /// What a block holds once it is written.
 fn of_block(block: u64) -> Vec<u8> {
     (block + 1).to_le_bytes().repeat(BLOCK_BYTES as usize / 8)
@@ -484,14 +487,14 @@ fn is_detached_under_load(drive: &Attached) {
             std::thread::yield_now();
         }
         // It is refused while somebody has it open at that moment.
-        let mut refused = 0;
+        let (mut refused, begin) = (0, Instant::now());
         let mut output = elbow(&["detach", &drive.device], b"");
         while !output.status.success() {
             let said = text(&output.stderr);
             assert!(said.contains("in use") || said.contains("open"), "{said}");
             refused += 1;
-            // In the end by itself, when the writers have let go: a busy drive may never be free at the right moment.
-            if refused == 20 {
+            // In the end by itself, when the writers have let go: a busy drive may never be free at the right moment, and they have only so many blocks.
+            if refused == 20 || begin.elapsed() > AT_WORK_MAX {
                 flushed.stop.store(true, Ordering::SeqCst);
             }
             output = elbow(&["detach", &drive.device], b"");
