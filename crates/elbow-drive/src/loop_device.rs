@@ -80,8 +80,14 @@ impl LoopDevice {
     /// It is in use, or cannot be stored: then it stays. If somebody opens it at the last moment, it goes when the last one closes it.
     pub(crate) fn release(&mut self, stores: bool) -> io::Result<()> {
         if self.is_ours() {
-            self.check_unused(stores)?;
-            self.unbind()?;
+            if let Some(device) = self.open_alone()? {
+                // As a file system does that is mounted: for itself alone.
+                match rustix::fs::fsync(&device) {
+                    Err(error) if stores => return Err(error.into()),
+                    _ => drop(device),
+                }
+                self.unbind()?;
+            }
             remove_loop_device(&self.device);
         }
         self.is_released = true;
@@ -107,7 +113,7 @@ impl LoopDevice {
         match losetup(&["--detach"], &self.device) {
             Ok(_) => self.wait_until_unbound(UNUSED_PATIENCE),
             // Who was refused before has asked for this already: it goes with its last user, who may have closed it just now.
-            Err(error) => self.wait_until_unbound(FREE_PATIENCE).map_err(|_| error),
+            Err(error) => self.wait_until_unbound(UNUSED_PATIENCE).map_err(|_| error),
         }
     }
 
@@ -115,22 +121,16 @@ impl LoopDevice {
         file_of_loop_device(&self.device).is_some_and(|file| file == self.file)
     }
 
-    /// As a file system does that is mounted: for itself alone.
-    fn check_unused(&self, stores: bool) -> io::Result<()> {
-        let device = self.open_alone()?;
-        match rustix::fs::fsync(&device) {
-            Err(error) if stores => Err(error.into()),
-            _ => Ok(()),
-        }
-    }
-
-    fn open_alone(&self) -> io::Result<OwnedFd> {
+    /// `None` where it has gone: who was refused before has asked for that already, and the last who had it open has closed it.
+    fn open_alone(&self) -> io::Result<Option<OwnedFd>> {
         let flags = OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
         let deadline = Instant::now() + IN_USE_PATIENCE;
         loop {
             match rustix::fs::open(&self.device, flags, Mode::empty()) {
                 Err(Errno::BUSY) if Instant::now() < deadline => std::thread::sleep(LOOK_AGAIN),
-                opened => return Ok(opened?),
+                // The kernel is letting go of it.
+                Err(Errno::NXIO) => return self.wait_until_unbound(UNUSED_PATIENCE).map(|()| None),
+                opened => return Ok(Some(opened?)),
             }
         }
     }
