@@ -45,7 +45,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if os.geteuid() != 0:
         print("SKIPPED: emulated block devices need root")
-        sys.exit(1 if "CI" in os.environ else 0)
+        sys.exit(1 if build.IN_CI else 0)
     emulated.in_own_namespace()
     elbow = emulated.Elbow((options.elbow or build.programs(None, "elbow")[0]).resolve())
     rows = []
