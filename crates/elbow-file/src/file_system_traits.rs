@@ -7,6 +7,7 @@
 
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::retry_on_intr;
+use serde::{Deserialize, Serialize};
 
 use crate::{Handle, Result, Time};
 
@@ -36,7 +37,7 @@ const KEPT_LOCAL: [&str; 4] = ["local_lock=all", "local_lock=posix", "localflock
 const LINKS_MAX: [(u64, u32); 2] = [(0xEF53, 65_000), (0x9123_683E, 65_535)];
 
 /// What a file system is like: who gives its objects their owners, and who hears of its locks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSystemTraits {
     /// The owner of an object is a user of this machine. Elsewhere a server says who owns what, by ids that may be its own.
     pub own_ids: bool,
@@ -56,7 +57,7 @@ pub struct FileSystemTraits {
 }
 
 /// Which object something is, and how it was reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The mount through which it was opened: another number beyond every mount point, also where the same file system is
     /// mounted there.

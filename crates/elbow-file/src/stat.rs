@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Errno, Result};
 
 /// The type of a file system object, as inode(7) has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FileType {
     /// A regular file.
     File,
@@ -24,7 +26,7 @@ pub enum FileType {
 }
 
 /// A point in time: seconds since 1970 and nanoseconds within the second, as `struct timespec`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Time {
     /// Whole seconds since the epoch; negative before it.
     pub seconds: i64,
@@ -33,7 +35,7 @@ pub struct Time {
 }
 
 /// The attributes of an object, as stat(2) gives them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stat {
     /// What it is.
     pub kind: FileType,
@@ -66,7 +68,7 @@ pub struct Stat {
 }
 
 /// What nobody may do to an object before chattr(1) allows it again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Protection {
     /// Nothing; or the storage does not say.
     #[default]
@@ -78,7 +80,7 @@ pub enum Protection {
 }
 
 /// One name in a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirEntry {
     /// The name, never `.` or `..`.
     pub name: OsString,
@@ -89,7 +91,7 @@ pub struct DirEntry {
 }
 
 /// Free and total space, as statvfs(3) gives them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Space {
     /// Fragment size in bytes: the unit of the block counts.
     pub fragment_bytes: u64,

@@ -7,12 +7,15 @@
 use std::ffi::{OsStr, OsString};
 use std::io::IoSlice;
 
+use serde::{Deserialize, Serialize};
+
+use crate::far_end::FarEnd;
 use crate::handle::{Handle, Result};
 use crate::stat::{DirEntry, FileType, Space, Stat, Time};
 use crate::{FileSystemTraits, Identity};
 
 /// How a file is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
     /// For reading.
     Read,
@@ -25,7 +28,7 @@ pub enum Access {
 }
 
 /// What rename(2) does when the new name exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RenameMode {
     /// It is replaced.
     Replace,
@@ -141,4 +144,9 @@ pub trait Storage: Send + Sync {
     fn sync(&self, handle: &Handle) -> Result<()>;
     /// Makes all of the file system that holds an object durable.
     fn sync_all(&self, handle: &Handle) -> Result<()>;
+
+    /// The other end of the connection, where the storage is elsewhere and whole pieces of work can be sent there.
+    fn far_end(&self) -> Option<&dyn FarEnd> {
+        None
+    }
 }

@@ -71,7 +71,7 @@ pub enum Ability {
 }
 
 /// What becomes of modes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Modes {
     /// Bits that are taken from the mode at a creation.
     pub(crate) cut: u32,

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use elbow_file::{FileType, Handle, Time};
+use serde::{Deserialize, Serialize};
 
 use crate::api::Ino;
 use crate::closed::OWNER_ALL;
@@ -13,7 +14,7 @@ use crate::route::{Route, StorageName};
 pub(crate) type NewXattrs = Vec<(OsString, Option<Vec<u8>>)>;
 
 /// Attributes to set after a creation or on their own.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct NewAttrs {
     pub(crate) owner: Option<(u32, u32)>,
     pub(crate) mode: Option<u32>,
@@ -38,7 +39,7 @@ impl NewAttrs {
 }
 
 /// What an object is created as.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Node {
     File,
     Dir,
@@ -47,72 +48,160 @@ pub(crate) enum Node {
 }
 
 /// What a fill is written to.
-#[derive(Clone, Debug)]
-pub(crate) enum FillTarget {
-    Open(Handle),
-    Named(StorageName),
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum FillTarget<H = Handle> {
+    Open(H),
+    Named(StorageName<H>),
     /// The patch file of an old object, in the job's own directory.
-    Patch(Route, Name),
+    Patch(Route<H>, Name),
     /// The same, which is to be created.
-    NewPatch(Route, Name),
+    NewPatch(Route<H>, Name),
 }
 
-/// One visit of a worker to one object.
-#[derive(Clone, Debug)]
-pub(crate) enum Action {
+impl<H> FillTarget<H> {
+    /// The same with something else for the handle.
+    pub(crate) fn with<K, E>(&self, handle: &mut impl FnMut(&H) -> Result<K, E>) -> Result<FillTarget<K>, E> {
+        Ok(match self {
+            Self::Open(file) => FillTarget::Open(handle(file)?),
+            Self::Named(at) => FillTarget::Named(at.with(handle)?),
+            Self::Patch(route, name) => FillTarget::Patch(route.with(handle)?, name.clone()),
+            Self::NewPatch(route, name) => FillTarget::NewPatch(route.with(handle)?, name.clone()),
+        })
+    }
+}
+
+/// One visit of a worker to one object. `H` stands for open objects, and `F` for what is written: here they are themselves, and on their way to
+/// the far end of a connection ([`crate::far`]) something that can be sent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Action<H = Handle, F = Fill> {
     /// Make the staging directory of an old directory (for the root: the job's own directory).
     Stage {
-        at: Route,
+        at: Route<H>,
         /// The mode to give it where what it inherits would shut us out.
         opened: Option<u32>,
     },
     /// Find out what becomes of the modes of what is created.
     ProbeModes {
-        job: Handle,
+        job: H,
         inherited: u32,
     },
     /// Find out whether attributes of a symbolic link are the link's own, or (sshfs) those of what it points to.
     ProbeLinks {
-        job: Handle,
+        job: H,
     },
     Create {
-        at: StorageName,
+        at: StorageName<H>,
         node: Node,
         mode: u32,
-        fill: Fill,
+        fill: F,
         attrs: NewAttrs,
         keep_open: bool,
     },
     Move {
-        from: StorageName,
-        to: StorageName,
+        from: StorageName<H>,
+        to: StorageName<H>,
         clobbers: Option<Ino>,
     },
     Link {
-        from: StorageName,
-        to: StorageName,
+        from: StorageName<H>,
+        to: StorageName<H>,
     },
     /// Anything but a directory.
     Remove {
-        at: StorageName,
+        at: StorageName<H>,
         /// Somebody has it open: it is opened first.
         keep_open: bool,
     },
     RemoveDir {
-        at: StorageName,
+        at: StorageName<H>,
     },
     Fill {
-        target: FillTarget,
-        fill: Fill,
+        target: FillTarget<H>,
+        fill: F,
         attrs: NewAttrs,
     },
     SetAttributes {
-        at: StorageName,
+        at: StorageName<H>,
         attrs: NewAttrs,
     },
 }
 
-impl Action {
+impl<H, F> Action<H, F> {
+    /// The same with something else for each handle and for what is written.
+    pub(crate) fn with<K, G, E>(
+        &self,
+        handle: &mut impl FnMut(&H) -> Result<K, E>,
+        written: &mut impl FnMut(&F) -> Result<G, E>,
+    ) -> Result<Action<K, G>, E> {
+        Ok(match self {
+            Self::Stage { at, opened } => Action::Stage {
+                at: at.with(handle)?,
+                opened: *opened,
+            },
+            Self::ProbeModes { job, inherited } => Action::ProbeModes {
+                job: handle(job)?,
+                inherited: *inherited,
+            },
+            Self::ProbeLinks { job } => Action::ProbeLinks { job: handle(job)? },
+            Self::Create {
+                at,
+                node,
+                mode,
+                fill,
+                attrs,
+                keep_open,
+            } => Action::Create {
+                at: at.with(handle)?,
+                node: node.clone(),
+                mode: *mode,
+                fill: written(fill)?,
+                attrs: attrs.clone(),
+                keep_open: *keep_open,
+            },
+            Self::Move { from, to, clobbers } => Action::Move {
+                from: from.with(handle)?,
+                to: to.with(handle)?,
+                clobbers: *clobbers,
+            },
+            Self::Link { from, to } => Action::Link {
+                from: from.with(handle)?,
+                to: to.with(handle)?,
+            },
+            Self::Remove { at, keep_open } => Action::Remove {
+                at: at.with(handle)?,
+                keep_open: *keep_open,
+            },
+            Self::RemoveDir { at } => Action::RemoveDir { at: at.with(handle)? },
+            Self::Fill { target, fill, attrs } => Action::Fill {
+                target: target.with(handle)?,
+                fill: written(fill)?,
+                attrs: attrs.clone(),
+            },
+            Self::SetAttributes { at, attrs } => Action::SetAttributes {
+                at: at.with(handle)?,
+                attrs: attrs.clone(),
+            },
+        })
+    }
+
+    /// The ways that it opens directories on, in their order.
+    pub(crate) fn routes(&self) -> impl Iterator<Item = &Route<H>> {
+        let routes = match self {
+            Self::Stage { at, .. } => [Some(at), None],
+            Self::Create { at, .. }
+            | Self::Remove { at, .. }
+            | Self::RemoveDir { at }
+            | Self::SetAttributes { at, .. }
+            | Self::Fill {
+                target: FillTarget::Named(at),
+                ..
+            } => [Some(&at.route), None],
+            Self::Move { from, to, .. } | Self::Link { from, to } => [Some(&from.route), Some(&to.route)],
+            Self::ProbeModes { .. } | Self::ProbeLinks { .. } | Self::Fill { .. } => [None, None],
+        };
+        routes.into_iter().flatten()
+    }
+
     /// The names on the storage that it comes from and goes to: nobody else may act on them meanwhile.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &EntryKey> {
         let names = match self {

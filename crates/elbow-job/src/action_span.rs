@@ -24,6 +24,14 @@ impl ActionSpan {
     }
 }
 
+impl ActionSpan {
+    /// What came of an action that was carried out elsewhere.
+    pub(crate) fn ended(self, result: Result<u64, Errno>, took: Duration) {
+        let _telling = self.begin();
+        ended(result, took);
+    }
+}
+
 /// What came of the action that was begun: the number of storage calls, or why it was refused.
 pub(crate) fn ended(result: Result<u64, Errno>, took: Duration) {
     match result {

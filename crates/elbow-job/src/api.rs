@@ -7,7 +7,7 @@ use elbow_file::{Errno, FileType, Time};
 use crate::abilities::Ability;
 
 /// An object inside one job. Numbers are never used again; the root is [`Ino::ROOT`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Ino(pub u64);
 
 impl Ino {

@@ -60,12 +60,42 @@ impl Model {
         self.space.note_change();
     }
 
+    /// A directory is being created at the far end: what is made in it may follow, and is there after it.
+    pub(crate) fn expect_directory(&mut self, ino: Ino, at: &StorageName, handle: Handle) {
+        // Its answer may have come already.
+        let is_under_way = self.graph.holder(&at.key) == Some(ino);
+        if !is_under_way || !self.inodes.get(ino).is_ok_and(|inode| inode.placed().is_empty()) {
+            return;
+        }
+        self.inodes.keep_handle(DirSide::Own(ino), handle);
+        // By names it would be looked for before it is there.
+        if self.inodes.dir_at(ino).handle.is_some() {
+            self.arrived(ino, at);
+        }
+    }
+
+    /// The object has its first name on the storage, or is going to have it.
+    fn arrived(&mut self, ino: Ino, at: &StorageName) {
+        self.inodes.place(ino, &at.key);
+        let gives = self.inodes.gives(at.key.dir);
+        if let Body::Dir(dir) = &mut self.inodes.at_mut(ino).body {
+            dir.gives = gives;
+        }
+    }
+
     /// An action failed: the attributes that it was to set are not set, and nobody knows how much it has written.
     pub(crate) fn not_done(&mut self, ino: Ino, action: &Action) {
         let (Action::Create { attrs, .. } | Action::Fill { attrs, .. } | Action::SetAttributes { attrs, .. }) = action
         else {
             return;
         };
+        if let Action::Create { at, .. } = action
+            && self.inodes.get(ino).is_ok_and(|inode| inode.placed().contains(&at.key))
+        {
+            // It was expected to come.
+            self.inodes.unplace(ino, &at.key);
+            self.inodes.forget_handle(ino);
+        }
         let Ok(inode) = self.inodes.get_mut(ino) else { return };
         if let Action::Fill { fill, .. } = action
             && let Some(content) = inode.content_mut()
@@ -98,10 +128,8 @@ impl Model {
     }
 
     fn created(&mut self, ino: Ino, at: &StorageName, fill: &Fill, file: Option<Handle>) {
-        self.inodes.place(ino, &at.key);
-        let gives = self.inodes.gives(at.key.dir);
-        if let Body::Dir(dir) = &mut self.inodes.at_mut(ino).body {
-            dir.gives = gives;
+        if !self.inodes.at(ino).placed().contains(&at.key) {
+            self.arrived(ino, at);
         }
         self.space.took_object();
         self.wrote(ino, fill);

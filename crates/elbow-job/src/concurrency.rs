@@ -1,7 +1,9 @@
 //! How many threads execute actions: as many as the latency of the storage asks for.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::far_send::FarAnswered;
 use crate::meter::Meter;
 
 /// Fewest and most threads, and the most where the number is left to us.
@@ -11,6 +13,8 @@ pub(crate) const THREADS_MAX: usize = 512;
 const THREADS_GROWN_MAX: usize = 128;
 /// One thread more per this much mean latency of a call: 80 threads at 2 ms. Microseconds.
 const LATENCY_PER_THREAD_US: f64 = 25.0;
+/// Actions at the far end at once: each is small, or as large as one fill.
+const ORDERED_MAX: usize = 1024;
 /// Weight of the newest measurement in the mean latency.
 const LATENCY_WEIGHT: f64 = 0.05;
 
@@ -30,6 +34,10 @@ pub(crate) struct Pool {
     /// Descriptors that are being closed now.
     pub(crate) closing: usize,
     latency_us: f64,
+    /// Actions that are on their way to the far end, or carried out there.
+    pub(crate) ordered: usize,
+    /// What has come of such actions, for a worker to go on with.
+    pub(crate) answers: VecDeque<FarAnswered>,
     /// How much is under way, over time.
     pub(crate) meter: Meter,
 }
@@ -47,6 +55,8 @@ impl Pool {
             timekeeper: false,
             closing: 0,
             latency_us: 0.0,
+            ordered: 0,
+            answers: VecDeque::new(),
             meter: Meter::new(),
         }
     }
@@ -55,6 +65,11 @@ impl Pool {
     pub(crate) fn limit(&self) -> usize {
         let grown = (self.latency_us / LATENCY_PER_THREAD_US) as usize;
         self.fixed.unwrap_or(grown.clamp(THREADS_MIN, THREADS_GROWN_MAX))
+    }
+
+    /// No more is to be sent to the far end before some of it is answered.
+    pub(crate) fn is_full(&self) -> bool {
+        self.ordered >= self.fixed.unwrap_or(ORDERED_MAX)
     }
 
     /// Takes the latency of one storage call into account.

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use elbow_file::{Access, Errno, Handle, RenameMode, Storage, Time};
 use elbow_ranges::RangeSet;
+use serde::{Deserialize, Serialize};
 
 use crate::abilities::{self, Ability, Trial};
 use crate::action::{Action, FillTarget, NewAttrs, Node};
@@ -16,6 +17,7 @@ use crate::complete::Done;
 use crate::liveness::{self, Attempt, Lock};
 use crate::lost_answers;
 use crate::model::{CAPABILITY, DEFAULT_ACL, Fill, IN_TRANSIT, Name, Piece};
+use crate::os_path;
 use crate::route::{Route, StorageName};
 use crate::spill::Spilled;
 use crate::staging::{JOURNAL, JobHome, JournalEntry, MANIFEST, MANIFEST_DRAFT, Manifest, NEW};
@@ -49,10 +51,19 @@ pub(crate) struct Executor<'a> {
     pub(crate) wrote: &'a dyn Fn(u64),
 }
 
-/// The open journal and its end.
+/// The journal and its end.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    file: Handle,
+    /// The job's own directory.
+    dir: Handle,
+    /// The file, once it is needed here.
+    file: Option<Handle>,
+    state: JournalState,
+}
+
+/// How far a journal goes, and what is in it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct JournalState {
     end: u64,
     /// What it says of directories that nothing else knows to be touched.
     pub(crate) touched: Vec<TouchedDir>,
@@ -60,8 +71,9 @@ pub(crate) struct Journal {
 
 /// An old directory that was opened so that something could be staged in it, or in which it was tried whether names can be removed, with its times
 /// and its mode before, if that was changed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TouchedDir {
+    #[serde(with = "os_path")]
     pub(crate) path: std::path::PathBuf,
     pub(crate) times: (Time, Time),
     pub(crate) mode: Option<u32>,
@@ -341,19 +353,41 @@ impl Executor<'_> {
 impl Journal {
     pub(crate) fn create(storage: &dyn Storage, job_dir: &Handle) -> Result<Self, Errno> {
         Ok(Self {
-            file: storage.create(job_dir, OsStr::new(JOURNAL), PRIVATE_FILE_MODE)?,
-            end: 0,
-            touched: Vec::new(),
+            file: Some(storage.create(job_dir, OsStr::new(JOURNAL), PRIVATE_FILE_MODE)?),
+            dir: job_dir.clone(),
+            state: JournalState::default(),
         })
+    }
+
+    /// One that somebody else has begun, in the job's own directory.
+    pub(crate) fn begun(dir: Handle, state: JournalState) -> Self {
+        Self { dir, file: None, state }
+    }
+
+    /// Somebody else has written to it. Of two who tell, the later may come first.
+    pub(crate) fn note(&mut self, state: JournalState) {
+        if state.end > self.state.end {
+            self.state = state;
+        }
+    }
+
+    pub(crate) fn state(&self) -> JournalState {
+        self.state.clone()
+    }
+
+    /// What it says of directories that nothing else knows to be touched.
+    pub(crate) fn touched(&self) -> &[TouchedDir] {
+        &self.state.touched
     }
 
     /// The journal of a job that goes on, whose last entry ends there.
     pub(crate) fn reopen(storage: &dyn Storage, job_dir: &Handle, end: u64) -> Result<Self, Errno> {
         let file = storage.open(job_dir, OsStr::new(JOURNAL), Access::ReadWrite)?;
+        let touched = Vec::new();
         Ok(Self {
-            file,
-            end,
-            touched: Vec::new(),
+            file: Some(file),
+            dir: job_dir.clone(),
+            state: JournalState { end, touched },
         })
     }
 
@@ -362,7 +396,7 @@ impl Journal {
         self.write(storage, &entry.encode())?;
         // Only of a directory that was opened the model does not know what to put back.
         if let JournalEntry::Staging { closed: Some(_), .. } = entry {
-            self.touched.extend(TouchedDir::of(entry));
+            self.state.touched.extend(TouchedDir::of(entry));
         }
         Ok(())
     }
@@ -371,14 +405,21 @@ impl Journal {
     pub(crate) fn append_trials(&mut self, storage: &dyn Storage, entries: &[JournalEntry]) -> Result<(), Errno> {
         let bytes: Vec<u8> = entries.iter().flat_map(JournalEntry::encode).collect();
         self.write(storage, &bytes)?;
-        self.touched.extend(entries.iter().filter_map(TouchedDir::of));
+        self.state.touched.extend(entries.iter().filter_map(TouchedDir::of));
         Ok(())
     }
 
     fn write(&mut self, storage: &dyn Storage, bytes: &[u8]) -> Result<(), Errno> {
-        storage.write(&self.file, &[IoSlice::new(bytes)], self.end)?;
-        storage.sync(&self.file)?;
-        self.end += bytes.len() as u64;
+        let file = match &self.file {
+            Some(file) => file,
+            None => {
+                let opened = storage.open(&self.dir, OsStr::new(JOURNAL), Access::ReadWrite)?;
+                self.file.insert(opened)
+            }
+        };
+        storage.write(file, &[IoSlice::new(bytes)], self.state.end)?;
+        storage.sync(file)?;
+        self.state.end += bytes.len() as u64;
         Ok(())
     }
 }
@@ -641,7 +682,7 @@ fn parts(range: &Range<u64>, most: u64) -> impl Iterator<Item = Range<u64>> {
 }
 
 /// Reads a part of a piece back.
-fn unspill(spilled: &Spilled, at: u64, length: u64) -> Result<Vec<u8>, Errno> {
+pub(crate) fn unspill(spilled: &Spilled, at: u64, length: u64) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0; length as usize];
     spilled.read(&mut bytes, at).map_err(|_| Errno::IO)?;
     Ok(bytes)

@@ -2,11 +2,10 @@
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use elbow_file::{Access, DirEntry, Errno, Handle, Stat, Storage};
-use parking_lot::Mutex;
+use elbow_file::{Access, Errno, Handle, Storage};
 
 use crate::abilities::{self, Ability};
 use crate::api::{Fetch, Ino, OpError};
@@ -14,8 +13,10 @@ use crate::behaviours;
 use crate::clock::clock;
 use crate::concurrency::THREADS_MAX;
 use crate::execute::{open_route, open_writable};
+use crate::far_send;
 use crate::job::Job;
-use crate::model::{DEFAULT_ACL, FoundEntry, FoundXattrs, Listing, Piece, Segment, SegmentSource};
+use crate::look::{Looked, look_into};
+use crate::model::{FoundXattrs, Piece, Segment, SegmentSource};
 use crate::route::{Route, patch_name};
 use crate::shared::{Shared, SharedState};
 use crate::spill::Spilled;
@@ -26,8 +27,6 @@ const SPILL_BYTES: u64 = 4 << 20;
 const ROOM_WAIT: Duration = Duration::from_millis(50);
 /// So often a writer looks for room while nothing is under way that could make some.
 const VAIN_WAITS_MAX: u32 = 20;
-/// A listing is about this many calls: open, read twice, close.
-const LISTING_CALLS: u32 = 4;
 /// A name may move between the look at the model and the call; then the look is repeated.
 const RETRIES: usize = 8;
 
@@ -148,22 +147,15 @@ impl Fetcher<'_> {
     }
 
     fn list_now(&self, route: &Route, threads: usize, threads_max: usize) -> Result<(Looked, Duration), Errno> {
+        let storage = &*self.shared.storage;
         let begun = Instant::now();
-        let handle = open_route(&*self.shared.storage, route)?;
-        let names = match self.shared.storage.list(&handle) {
-            Err(Errno::ACCESS) => {
-                let acl = self
-                    .shared
-                    .storage
-                    .get_xattr(&handle, OsStr::new("."), OsStr::new(DEFAULT_ACL));
-                return Ok((Looked::Closed(handle, acl), begun.elapsed()));
-            }
-            names => names?,
-        };
-        let took = begun.elapsed() / LISTING_CALLS;
-        let threads = threads.max(threads_for(took)).min(threads_max);
-        let listing = list_attributes(&*self.shared.storage, handle, names, threads)?;
-        Ok((Looked::Listed(listing), took))
+        if let Some(far) = storage.far_end() {
+            return Ok((far_send::list(far, route)?, begun.elapsed()));
+        }
+        let handle = open_route(storage, route)?;
+        let opened = begun.elapsed();
+        let (looked, took) = look_into(storage, handle, threads, threads_max)?;
+        Ok((looked, took.max(opened)))
     }
 
     /// Looks for a name in a directory that may not be read.
@@ -448,81 +440,6 @@ impl Fetcher<'_> {
         state.model.counts.spilled_bytes += bytes;
         state.model.inodes.spilled(ino, &pieces, &written);
         !written.is_empty()
-    }
-}
-
-/// What a look into an old directory gave.
-enum Looked {
-    Listed(Listing),
-    /// It may be entered and not be read; its default ACL.
-    Closed(Handle, Result<Vec<u8>, Errno>),
-}
-
-/// Threads that hide a latency.
-fn threads_for(took: Duration) -> usize {
-    const MICROSECONDS_PER_THREAD: u128 = 25;
-    const MOST: u128 = 128;
-    (took.as_micros() / MICROSECONDS_PER_THREAD).min(MOST) as usize
-}
-
-fn list_attributes(
-    storage: &dyn Storage,
-    handle: Handle,
-    names: Vec<DirEntry>,
-    threads: usize,
-) -> Result<Listing, Errno> {
-    let (stats, default_acl) = fetch_all(storage, &handle, &names, threads)?;
-    let entries = names.into_iter().zip(stats);
-    // A name that went away between the two looks is not there.
-    let entries = entries.filter_map(|(entry, stat)| {
-        stat.map(|stat| FoundEntry {
-            entry,
-            stat: Some(stat),
-        })
-    });
-    Ok(Listing {
-        entries: entries.collect(),
-        default_acl,
-        handle,
-    })
-}
-
-/// Attributes of all names, and the default ACL of the directory, in parallel.
-#[allow(clippy::type_complexity, reason = "two results of one parallel phase")]
-fn fetch_all(
-    storage: &dyn Storage,
-    handle: &Handle,
-    names: &[DirEntry],
-    threads: usize,
-) -> Result<(Vec<Option<Stat>>, Result<Vec<u8>, Errno>), Errno> {
-    let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<Option<Stat>>> = Mutex::new(vec![None; names.len()]);
-    let failed: Mutex<Option<Errno>> = Mutex::new(None);
-    let look = || {
-        while let Some((at, entry)) =
-            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, names.get(at)?)))
-        {
-            match storage.stat(handle, &entry.name) {
-                Ok(stat) => results.lock()[at] = Some(stat),
-                Err(Errno::NOENT) => {}
-                Err(errno) => *failed.lock() = Some(errno),
-            }
-        }
-    };
-    let acl = std::thread::scope(|scope| {
-        for _ in 1..threads.min(names.len()) {
-            // Fewer threads are only slower.
-            let _ = std::thread::Builder::new()
-                .stack_size(128 << 10)
-                .spawn_scoped(scope, look);
-        }
-        let acl = storage.get_xattr(handle, OsStr::new("."), OsStr::new(DEFAULT_ACL));
-        look();
-        acl
-    });
-    match failed.into_inner() {
-        Some(errno) => Err(errno),
-        None => Ok((results.into_inner(), acl)),
     }
 }
 

@@ -32,6 +32,8 @@ struct CreateSlots {
 pub(crate) struct Graph {
     queue: VecDeque<(Ino, Time)>,
     create_slots: HashMap<Ino, CreateSlots>,
+    /// Creations come from far away: who is on the way stands in nobody's way.
+    pub(crate) is_far: bool,
     /// Nodes that have a slot to be created in a directory, and in which.
     creating: HashMap<Ino, Ino>,
     waiters: HashMap<Ino, Vec<Ino>>,
@@ -93,7 +95,7 @@ impl Graph {
             return true;
         }
         let slots = self.create_slots.entry(dir).or_default();
-        if slots.taken >= ARRIVALS_PER_DIRECTORY {
+        if slots.taken >= ARRIVALS_PER_DIRECTORY && !self.is_far {
             slots.waiting.push_back(ino);
             self.waiting += 1;
             return false;

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use elbow_file::{Errno, FileType, Handle, RenameMode, Space, Storage};
+use elbow_file::{Errno, FileType, Handle, RenameMode, Space, Stat, Storage};
 use parking_lot::{Condvar, Mutex};
 
 use crate::api::{Answer, Attr, Caller, Ino, Listed, OpError, SetAttr, SetIds, XattrMode};
 use crate::clock::clock;
 use crate::concurrency::Pool;
+use crate::far_send;
 use crate::liveness::Lock;
 use crate::model::{Model, ModelConfig, Name, NewObject};
 use crate::options::Options;
@@ -52,6 +53,19 @@ fn spill_file(options: &Options) -> Result<Option<Arc<SpillFile>>, JobError> {
     })
 }
 
+/// The attributes of the directory, the space there, and what it is known by.
+fn look_at_root(storage: &dyn Storage, root: &Handle, path: &Path) -> Result<(Stat, Space, RootId), JobError> {
+    let failed = |tried| JobError::storage(tried, path);
+    if let Some(far) = storage.far_end() {
+        let found = far_send::begin(far, root).map_err(failed("looking at"))?;
+        let home = RootId::new(path, (found.stat.dev, found.stat.ino), found.born);
+        return Ok((found.stat, found.space, home));
+    }
+    let stat = storage.stat_handle(root).map_err(failed("reading the attributes of"))?;
+    let space = storage.space(root).map_err(failed("reading the free space of"))?;
+    Ok((stat, space, RootId::of(storage, root, path)))
+}
+
 impl std::fmt::Debug for Job {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Job")
@@ -67,11 +81,7 @@ impl Job {
     /// # Errors
     /// When the directory's attributes or free space cannot be read, or nothing can be written to the scratch directory.
     pub fn begin(storage: Arc<dyn Storage>, root: Handle, path: &Path, options: Options) -> Result<Self, JobError> {
-        let failed = |tried| JobError::storage(tried, path);
-        let stat = storage
-            .stat_handle(&root)
-            .map_err(failed("reading the attributes of"))?;
-        let space = storage.space(&root).map_err(failed("reading the free space of"))?;
+        let (stat, space, home) = look_at_root(&*storage, &root, path)?;
         let spill = spill_file(&options)?;
         let staging_name: Name = OsStr::new(&new_staging_name(stat.mtime)).into();
         let part_name = Name::from(&*part_name(&staging_name));
@@ -84,7 +94,8 @@ impl Job {
             own_gid: rustix::process::getegid().as_raw(),
             handles_max: directory_handles(),
         };
-        let model = Model::new(&stat, root.clone(), space, config);
+        let mut model = Model::new(&stat, root.clone(), space, config);
+        model.graph.is_far = storage.far_end().is_some();
         let state = SharedState {
             model,
             pool: Pool::new(options.in_flight),
@@ -96,7 +107,6 @@ impl Job {
             listing: HashSet::new(),
             waiting_for_room: 0,
         };
-        let home = RootId::of(&*storage, &root, path);
         tracing::info!(?path, job = ?staging_name, "a job begins");
         let shared = Arc::new(Shared {
             home,

@@ -41,6 +41,9 @@ mod concurrency;
 #[cfg(test)]
 mod crash_test;
 mod execute;
+mod far_jobs;
+mod far_orders;
+mod far_send;
 mod fetch;
 mod found;
 mod graph;
@@ -54,6 +57,7 @@ mod kept;
 #[cfg(test)]
 mod left_test;
 mod liveness;
+mod look;
 mod lost_answers;
 mod meter;
 mod missing;
@@ -62,6 +66,7 @@ mod model;
 mod no_room_test;
 mod options;
 mod orphans;
+mod os_path;
 mod ownership;
 #[cfg(test)]
 mod pairs_test;
@@ -112,6 +117,7 @@ pub use abandon::{Abandoned, abandon};
 pub use abilities::Ability;
 pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, OpError, SetAttr, SetIds, SetTime, XattrMode};
 pub use behaviours::Behaviour;
+pub use far_jobs::FarJobs;
 pub use job::{Job, MEMORY_MIN_BYTES};
 pub use kept::drop_kept;
 pub use options::{OnConflict, Options, Publish};

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use elbow_file::Errno;
+use elbow_file::{Errno, FarEnd, Time};
 use tracing::warn;
 
 use crate::action::Action;
 use crate::action_span::{self, ActionSpan};
 use crate::api::Ino;
 use crate::clock::clock;
-use crate::execute::Executor;
+use crate::complete::Done;
+use crate::execute::{Executor, Journal};
+use crate::far_orders::Context;
+use crate::far_send::{self, FarAnswered, FarDone};
 use crate::fetch::Fetcher;
 use crate::model::Work;
 use crate::plan::Plan;
@@ -35,9 +38,14 @@ impl Shared {
         if state.pool.by_hand {
             return;
         }
-        let at_once = !state.model.closing.is_empty() || state.model.prelist.is_ready();
+        let has_other = !state.model.closing.is_empty() || state.model.prelist.is_ready();
+        let at_once = has_other || !state.pool.answers.is_empty();
         let graph = &state.model.graph;
-        if !at_once && (graph.queued() == 0 || state.pool.timekeeper && !graph.is_ready(state.model.now)) {
+        if !at_once
+            && (state.pool.is_full()
+                || graph.queued() == 0
+                || state.pool.timekeeper && !graph.is_ready(state.model.now))
+        {
             return;
         }
         if state.pool.idle > 0 {
@@ -75,7 +83,13 @@ impl Shared {
                 self.close(&mut state, ino, &handle);
                 continue;
             }
-            match state.model.scheduler().next_work() {
+            if let Some(answered) = state.pool.answers.pop_front() {
+                self.call_worker(&mut state);
+                self.answered(&mut state, answered);
+                continue;
+            }
+            let is_full = state.pool.is_full();
+            match (!is_full).then(|| state.model.scheduler().next_work()).flatten() {
                 Some(ino) => {
                     self.call_worker(&mut state);
                     self.visit(&mut state, ino);
@@ -143,7 +157,8 @@ impl Shared {
 
     /// Waits for work; one thread at a time watches for the first object to have rested.
     fn rest(&self, state: &mut parking_lot::MutexGuard<'_, SharedState>) {
-        let ready = state.model.graph.next_ready_ns(clock());
+        let next = state.model.graph.next_ready_ns(clock());
+        let ready = next.filter(|_| !state.pool.is_full());
         state.pool.idle += 1;
         match ready {
             Some(nanoseconds) if !state.pool.timekeeper => {
@@ -160,42 +175,56 @@ impl Shared {
     fn visit(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, SharedState>, ino: Ino) {
         state.model.graph.running += 1;
         state.model.graph.visited.insert(ino);
+        let pressure = state.waiting_for_room > 0;
+        if !pressure && !state.model.scheduler().rested(ino) {
+            state.model.scheduler().rest_again(ino);
+            return self.end_visit(state, ino);
+        }
         self.visit_steps(state, ino);
+    }
+
+    fn end_visit(&self, state: &mut SharedState, ino: Ino) {
         state.model.graph.visited.remove(&ino);
         state.model.graph.free_slot(ino);
         state.model.graph.running -= 1;
         self.progress.notify_all();
     }
 
+    /// Goes on with a visit until it is over, or an action is on its way to the far end: then the visit goes on when its answer has come.
     fn visit_steps(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, SharedState>, ino: Ino) {
-        let pressure = state.waiting_for_room > 0;
-        if !pressure && !state.model.scheduler().rested(ino) {
-            state.model.scheduler().rest_again(ino);
-            return;
-        }
         loop {
             if state.model.graph.stopped {
-                return state.model.settle(ino);
+                state.model.settle(ino);
+                break;
             }
             let pressure = state.waiting_for_room > 0;
             match state.model.planner(pressure).plan(ino) {
                 Plan::Release => {
                     state.model.release_memory(ino);
-                    return state.model.settle(ino);
+                    state.model.settle(ino);
+                    break;
                 }
-                Plan::Nothing => return state.model.settle(ino),
+                Plan::Nothing => {
+                    state.model.settle(ino);
+                    break;
+                }
                 Plan::Blocked(on) => {
                     state.model.scheduler().block(ino, on);
                     // Were the wait a mistake of ours that goes round for ever, an interrupt would still be heard.
-                    return parking_lot::MutexGuard::bump(state);
+                    parking_lot::MutexGuard::bump(state);
+                    break;
                 }
-                Plan::Do(action) => self.act(state, ino, &action),
+                Plan::Do(action) => match self.storage.far_end() {
+                    Some(far) => return self.order(far, state, ino, &action.into()),
+                    None => self.act(state, ino, &action),
+                },
             }
         }
+        self.end_visit(state, ino);
     }
 
-    /// Executes one action without the lock.
-    fn act(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, SharedState>, ino: Ino, action: &Action) {
+    /// From here on an action is under way. Gives the path of a directory that its journal entry names, and the times of the object before.
+    fn begin_action(&self, state: &mut SharedState, ino: Ino, action: &Action) -> (std::path::PathBuf, (Time, Time)) {
         if let Ok(inode) = state.model.inodes.get_mut(ino) {
             inode.work = Work::Running;
         }
@@ -209,12 +238,45 @@ impl Shared {
             }
             _ => std::path::PathBuf::new(),
         };
-        let times_before = state
-            .model
-            .inodes
-            .get(ino)
-            .map(|inode| inode.times_before())
-            .unwrap_or_default();
+        let inode = state.model.inodes.get(ino);
+        let times_before = inode.map(|inode| inode.times_before()).unwrap_or_default();
+        (journal_path, times_before)
+    }
+
+    /// An action is over.
+    fn end_action(
+        self: &Arc<Self>,
+        state: &mut SharedState,
+        ino: Ino,
+        action: &Action,
+        result: Result<Done, Errno>,
+        took: Duration,
+    ) {
+        let left = state.model.graph.left();
+        state.pool.meter.end(left);
+        let calls = result.as_ref().map_or(1, |done| done.calls.max(1)) as u32;
+        state.pool.note_latency(took / calls);
+        state.model.now = clock();
+        state.model.graph.let_go(action.keys());
+        match result {
+            Ok(done) => state.model.complete(ino, action, done),
+            // The directory that it was to be in could not be made, which is told, and asked for once more before it.
+            Err(Errno::CANCELED) if self.storage.far_end().is_some() => {
+                state.model.not_done(ino, action);
+                state.model.scheduler().queue(ino);
+            }
+            Err(errno) => {
+                state.is_lost |= state.model.casts_doubt(ino, action, errno);
+                state.model.not_done(ino, action);
+                self.fail(state, ino, action.operation(), errno);
+            }
+        }
+        state.model.scheduler().wake_waiters(ino);
+    }
+
+    /// Executes one action without the lock.
+    fn act(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, SharedState>, ino: Ino, action: &Action) {
+        let (journal_path, times_before) = self.begin_action(state, ino, action);
         let written = Cell::new(0);
         let told = ActionSpan::of(action.operation(), || state.model.inodes.path(ino));
         let (result, took) = parking_lot::MutexGuard::unlocked(state, || {
@@ -244,22 +306,71 @@ impl Shared {
             action_span::ended(result.as_ref().map(|done| done.calls).map_err(|errno| *errno), took);
             (result, took)
         });
-        let left = state.model.graph.left();
-        state.pool.meter.end(left);
         self.arriving.fetch_sub(written.get(), Ordering::Relaxed); // from here on the model knows
-        let calls = result.as_ref().map_or(1, |done| done.calls.max(1)) as u32;
-        state.pool.note_latency(took / calls);
-        state.model.now = clock();
-        state.model.graph.let_go(action.keys());
-        match result {
-            Ok(done) => state.model.complete(ino, action, done),
-            Err(errno) => {
-                state.is_lost |= state.model.casts_doubt(ino, action, errno);
-                state.model.not_done(ino, action);
-                self.fail(state, ino, action.operation(), errno);
-            }
+        self.end_action(state, ino, action, result, took);
+    }
+
+    /// Sends one action to the far end, without the lock.
+    fn order(
+        self: &Arc<Self>,
+        far: &dyn FarEnd,
+        state: &mut parking_lot::MutexGuard<'_, SharedState>,
+        ino: Ino,
+        action: &Arc<Action>,
+    ) {
+        let (journal_path, times_before) = self.begin_action(state, ino, action);
+        let makes_staging = matches!(**action, Action::Stage { .. });
+        let context = Context {
+            staging: makes_staging.then(|| self.staging_context()),
+            journal_path,
+            times_before,
+        };
+        state.pool.ordered += 1;
+        let told = ActionSpan::of(action.operation(), || state.model.inodes.path(ino));
+        let (shared, of, sent) = (self.clone(), action.clone(), Instant::now());
+        let on_done = move |result: Result<FarDone, Errno>| {
+            let took = sent.elapsed();
+            told.ended(result.as_ref().map(|far| far.done.calls).map_err(|errno| *errno), took);
+            let mut state = shared.state.lock();
+            state.pool.answers.push_back(FarAnswered {
+                ino,
+                action: of,
+                result,
+                took,
+            });
+            shared.call_worker(&mut state);
+        };
+        let made = parking_lot::MutexGuard::unlocked(state, || far_send::send(far, action, context, on_done));
+        // Whoever finds it there now sends what depends on it after it.
+        if let (Some(handle), Action::Create { at, .. }) = (made, &**action) {
+            state.model.expect_directory(ino, at, handle);
+            state.model.scheduler().wake_waiters(ino);
+            self.call_worker(state);
         }
-        state.model.scheduler().wake_waiters(ino);
+    }
+
+    /// The answer of the far end has come: the visit goes on.
+    fn answered(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, SharedState>, answered: FarAnswered) {
+        let FarAnswered {
+            ino,
+            action,
+            result,
+            took,
+        } = answered;
+        state.pool.ordered -= 1;
+        let result = result.map(|far| {
+            if let Some(noted) = far.journal {
+                let mut journal = self.journal.lock();
+                match (&far.done.job_dir, &mut *journal) {
+                    (Some(dir), _) => *journal = Some(Journal::begun(dir.clone(), noted)),
+                    (None, Some(journal)) => journal.note(noted),
+                    (None, None) => {}
+                }
+            }
+            far.done
+        });
+        self.end_action(state, ino, &action, result, took);
+        self.visit_steps(state, ino);
     }
 
     /// A background action failed: the job cannot commit any more, and the command hears of it soon.
@@ -268,7 +379,7 @@ impl Shared {
         warn!(operation, %errno, path = ?state.model.inodes.path(ino), "the job cannot commit any more");
         if state.errors.len() < ERRORS_MAX {
             state.errors.push(DeferredError {
-                operation,
+                operation: operation.into(),
                 path: Some(state.model.inodes.path(ino))
                     .filter(|path| !path.as_os_str().is_empty())
                     .unwrap_or_else(|| ".".into()),

@@ -26,6 +26,7 @@ use crate::commit::{
     Apply, Failure, Leftovers, Record, StagingHolder, Tree, Turn, Undo, find_left, find_saved, put_times_back,
     remove_job_dir, remove_leftovers, remove_old_turn, write_why,
 };
+use crate::far_send;
 use crate::found::{
     Found, LOCK_LOOKS, Stage, THREADS, error, find_record, lock_manifest, look_at, read_journal, report_of, unfinished,
     waits,
@@ -55,6 +56,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// # Errors
 /// When the directory cannot be listed.
 pub fn recover(storage: &Arc<dyn Storage>, root: &Handle, force: bool) -> Result<Vec<Recovered>, JobError> {
+    if let Some(far) = storage.far_end() {
+        return far_send::recover_there(far, root, force).map_err(error("looking for dead jobs in"));
+    }
     let ended = Recovery::new(&**storage, root, force)?.run()?;
     Ok(ended
         .into_iter()

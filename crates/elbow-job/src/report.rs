@@ -1,5 +1,6 @@
 //! What a job says of itself: counts, progress, errors, changes, its end.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -7,6 +8,7 @@ use elbow_file::{Errno, Time};
 
 use crate::clock::clock;
 use crate::commit::{Failure, Refusal};
+use crate::os_path;
 
 /// Numbers of a job so far. Those marked *now* go up and down, the others only up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -54,11 +56,12 @@ pub struct StorageProgress {
 }
 
 /// A background operation that failed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct DeferredError {
     /// What was tried: `create`, `write`, ...
-    pub operation: &'static str,
+    pub operation: Cow<'static, str>,
     /// On what, below the directory of the job.
+    #[serde(with = "os_path")]
     pub path: PathBuf,
     /// What the storage answered.
     pub errno: i32,
@@ -110,16 +113,16 @@ pub enum Keep {
 }
 
 /// Why a job was rolled back.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Cause {
     /// It was asked for.
     Asked,
     /// Background operations failed.
     Deferred(Vec<DeferredError>),
     /// Old objects changed below the job: path and what differs.
-    Conflict(Vec<(PathBuf, String)>),
+    Conflict(#[serde(with = "os_path::pairs")] Vec<(PathBuf, String)>),
     /// It removes or moves directories that hold files of other jobs, running or kept: path and whose.
-    OtherJobs(Vec<(PathBuf, String)>),
+    OtherJobs(#[serde(with = "os_path::pairs")] Vec<(PathBuf, String)>),
     /// The storage failed while the commit was prepared.
     Storage(String),
 }
@@ -370,7 +373,7 @@ pub enum Phase {
 }
 
 /// One job that `recover` found, and what became of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Recovered {
     /// Its staging directory's name.
     pub job: String,
@@ -383,7 +386,7 @@ pub struct Recovered {
 }
 
 /// What `recover` did with a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecoverAction {
     /// It had not committed: nothing of it is left.
@@ -419,7 +422,7 @@ pub(crate) fn cause_of(failures: &[Failure], now: Time) -> Cause {
     }
     let errors = failures.iter().filter_map(|failure| match failure.refusal {
         Refusal::Errno(errno) => Some(DeferredError {
-            operation: failure.step,
+            operation: failure.step.into(),
             path: failure.path.clone(),
             errno: errno.raw_os_error(),
             unix_seconds,

@@ -16,18 +16,24 @@ pub(crate) struct RootId {
 
 impl RootId {
     /// Of an open directory with this path.
+    pub(crate) fn of(storage: &dyn Storage, root: &Handle, path: &Path) -> Self {
+        let stat = storage.stat_handle(root);
+        let (dev, ino) = stat.map_or((0, 0), |stat| (stat.dev, stat.ino));
+        let born = storage.identity(root).ok().and_then(|identity| identity.born);
+        Self::new(path, (dev, ino), born)
+    }
+
+    /// Of a directory with this path that was looked at.
     #[allow(
         clippy::disallowed_methods,
         reason = "its name for people and later runs, not what is in it"
     )]
-    pub(crate) fn of(storage: &dyn Storage, root: &Handle, path: &Path) -> Self {
-        let stat = storage.stat_handle(root);
-        let (dev, ino) = stat.map_or((0, 0), |stat| (stat.dev, stat.ino));
+    pub(crate) fn new(path: &Path, (dev, ino): (u64, u64), born: Option<Time>) -> Self {
         Self {
             path: std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
             dev,
             ino,
-            born: storage.identity(root).ok().and_then(|identity| identity.born),
+            born,
         }
     }
 

@@ -6,12 +6,13 @@
 use std::ffi::OsStr;
 
 use elbow_file::Handle;
+use serde::{Deserialize, Serialize};
 
 use crate::api::Ino;
 use crate::model::{EntryKey, Name};
 
 /// One of the two directories that a directory of the model can have on the storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum DirSide {
     /// The directory itself.
     Own(Ino),
@@ -28,18 +29,18 @@ impl DirSide {
 }
 
 /// The way to a directory on the storage: an open ancestor and the names from there.
-#[derive(Clone, Debug)]
-pub(crate) struct Route {
-    pub(crate) base: Handle,
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Route<H = Handle> {
+    pub(crate) base: H,
     pub(crate) names: Vec<Name>,
     /// Who keeps the descriptor once it is open.
     pub(crate) owner: DirSide,
 }
 
 /// A name on the storage.
-#[derive(Clone, Debug)]
-pub(crate) struct StorageName {
-    pub(crate) route: Route,
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct StorageName<H = Handle> {
+    pub(crate) route: Route<H>,
     pub(crate) key: EntryKey,
     /// A name in an old directory itself (`--publish eager`): a roll back has to know it.
     pub(crate) visible: bool,
@@ -50,6 +51,28 @@ impl Route {
         self.names.push(name);
         self.owner = owner;
         self
+    }
+}
+
+impl<H> Route<H> {
+    /// The same with something else for the handle.
+    pub(crate) fn with<K, E>(&self, handle: &mut impl FnMut(&H) -> Result<K, E>) -> Result<Route<K>, E> {
+        Ok(Route {
+            base: handle(&self.base)?,
+            names: self.names.clone(),
+            owner: self.owner,
+        })
+    }
+}
+
+impl<H> StorageName<H> {
+    /// The same with something else for the handle.
+    pub(crate) fn with<K, E>(&self, handle: &mut impl FnMut(&H) -> Result<K, E>) -> Result<StorageName<K>, E> {
+        Ok(StorageName {
+            route: self.route.with(handle)?,
+            key: self.key.clone(),
+            visible: self.visible,
+        })
     }
 }
 

@@ -527,7 +527,9 @@ fn one_refusal_at_any_call(publish: Publish) {
 /// What is said of data that the storage had taken.
 fn is_doubt(cause: &Cause) -> bool {
     match cause {
-        Cause::Deferred(errors) => errors.iter().all(|error| ["write", "close"].contains(&error.operation)),
+        Cause::Deferred(errors) => errors
+            .iter()
+            .all(|error| ["write", "close"].contains(&&*error.operation)),
         Cause::Storage(tried) => tried.starts_with("syncing"),
         _ => false,
     }

@@ -14,6 +14,7 @@ use crate::api::Ino;
 use crate::clock::clock;
 use crate::concurrency::Pool;
 use crate::execute::Journal;
+use crate::far_orders::StagingContext;
 use crate::liveness::Lock;
 use crate::model::{Model, Name};
 use crate::options::Options;
@@ -84,6 +85,17 @@ impl Shared {
         counts.memory_bytes = self.gauge.load(Ordering::Relaxed);
         state.pool.meter.report(state.model.graph.left(), &mut counts);
         counts
+    }
+
+    /// The same for the far end of a connection, which makes it there.
+    pub(crate) fn staging_context(&self) -> StagingContext {
+        StagingContext {
+            staging_name: self.staging_name.to_os_string(),
+            part_name: self.part_name.to_os_string(),
+            root_times: self.root_times,
+            command: self.options.command.clone(),
+            save: self.options.save.clone(),
+        }
     }
 
     pub(crate) fn manifest(&self, home: JobHome) -> Manifest {

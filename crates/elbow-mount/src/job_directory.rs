@@ -80,6 +80,23 @@ impl JobDirectory {
         })
     }
 
+    /// A directory that something from elsewhere is going to be shown at: what it holds is not used.
+    ///
+    /// # Errors
+    /// It is no directory, or has something mounted below it.
+    pub fn of_elsewhere(path: &Path) -> Result<Self, MountError> {
+        let path = directory(path)?;
+        let mounts = nested_mounts(&path)?;
+        if !mounts.is_empty() {
+            return Err(MountError::NestedMounts { path, mounts });
+        }
+        let space = rustix::fs::statvfs(&path).map_err(|errno| unreachable(&path, errno))?;
+        Ok(Self {
+            path,
+            flags: space.f_flag.difference(StatVfsMountFlags::RDONLY),
+        })
+    }
+
     /// Checks several directories, which must lie apart.
     ///
     /// # Errors
@@ -89,6 +106,15 @@ impl JobDirectory {
             .iter()
             .map(|path| Self::check(path))
             .collect::<Result<Vec<_>, _>>()?;
+        Self::lie_apart(&places)?;
+        Ok(places)
+    }
+
+    /// Checks that directories lie apart.
+    ///
+    /// # Errors
+    /// The first two that do not.
+    pub fn lie_apart(places: &[Self]) -> Result<(), MountError> {
         for (i, inner) in places.iter().enumerate() {
             let holds_it = |(j, outer): &(usize, &Self)| *j != i && inner.path.starts_with(&outer.path);
             if let Some((_, outer)) = places.iter().enumerate().find(holds_it) {
@@ -98,7 +124,7 @@ impl JobDirectory {
                 });
             }
         }
-        Ok(places)
+        Ok(())
     }
 
     /// The directory, absolute and without symbolic links.

@@ -63,6 +63,46 @@ pub(crate) fn file_system_of(path: &Path) -> Result<String, MountError> {
     Ok(String::from_utf8_lossy(file_system(&line).unwrap_or_default()).into_owned())
 }
 
+/// Where sshfs(1) has what it shows at a directory, or above it: `[USER@]HOST` and the path there of that directory; a relative path is below the home
+/// directory. `None` where something else is mounted.
+///
+/// # Errors
+/// The directory cannot be looked at, or `/proc` is not mounted.
+pub fn sshfs_source(directory: &Path) -> Result<Option<(String, PathBuf)>, MountError> {
+    let path = directory
+        .canonicalize()
+        .map_err(|error| unreachable(directory, errno_of(&error)))?;
+    let table = mount_table()?;
+    Ok(sshfs_source_in(&table, &path))
+}
+
+fn sshfs_source_in(table: &[u8], path: &Path) -> Option<(String, PathBuf)> {
+    let lines = table
+        .split(|&b| b == b'\n')
+        .map(|line| line.split(|&b| b == b' ').collect::<Vec<_>>());
+    let above = lines.filter_map(|fields| {
+        let point = unescape(fields.get(4)?);
+        path.starts_with(&point).then_some((point, fields))
+    });
+    // Of two at the same point the last one lies on top.
+    let (point, fields) = above.max_by_key(|(point, _)| point.components().count())?;
+    let separator = fields.iter().position(|field| *field == b"-")?;
+    let source = unescape(fields.get(separator + 2)?)
+        .into_os_string()
+        .into_string()
+        .ok()?;
+    if file_system(&fields) != Some(b"fuse.sshfs".as_slice()) {
+        return None;
+    }
+    // A name of a machine may hold colons in brackets only.
+    let after_host = source.find(']').unwrap_or(0);
+    let colon = after_host + source[after_host..].find(':')?;
+    let (host, there) = (&source[..colon], &source[colon + 1..]);
+    let there = if there.is_empty() { "." } else { there };
+    let below = path.strip_prefix(&point).ok()?;
+    Some((host.to_owned(), Path::new(there).join(below).components().collect()))
+}
+
 /// A line of a table of mounts.
 pub(crate) struct Listed<'a> {
     /// The number of its device, as `major:minor`.

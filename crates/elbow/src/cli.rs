@@ -10,6 +10,7 @@ use clap_complete::Shell;
 use crate::holes_args;
 use crate::report_file::ReportTarget;
 use crate::size;
+use crate::via::Via;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -154,6 +155,9 @@ pub(crate) enum Command {
     /// After a crash: finish the jobs of a directory that were being committed, undo the others.
     #[command(after_help = RECOVER_EXAMPLES)]
     Recover(RecoverArgs),
+    /// Serve a directory to `elbow run --via` on another machine, over standard input and output.
+    #[command(after_help = crate::serve::EXAMPLES)]
+    Serve(crate::serve::ServeArgs),
     /// Sort lines of text as sort(1) does, or records of one size, within memory and little disk space.
     #[command(after_help = crate::sort::EXAMPLES, override_usage = "elbow sort [OPTIONS] [FILE]...")]
     Sort(Box<crate::sort::SortArgs>),
@@ -245,6 +249,9 @@ pub(crate) struct RunArgs {
     /// Directory of the transaction; may be repeated [default: the current directory].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) on: Vec<PathBuf>,
+    /// Reach DIR by ssh instead of through its mount, which need not be there: `ssh://[USER@]HOST[:PORT][/PATH]`; `auto` does so for what sshfs has mounted.
+    #[arg(long, value_name = "ssh://HOST/PATH|auto", env = "ELBOW_VIA", hide_env = true)]
+    pub(crate) via: Option<Via>,
     #[command(flatten)]
     pub(crate) job: JobArgs,
     /// Run the command up to N times more when it fails or cannot be committed; results that the storage refused are kept of the last time.

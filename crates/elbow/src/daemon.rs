@@ -34,6 +34,7 @@ use crate::control::{JobKind, Reply, Request, Socket};
 use crate::job::{self, Site};
 use crate::job_server::{JobServer, start};
 use crate::output::print_message;
+use crate::process_limits::prepare_process;
 use crate::progress::Position;
 use crate::report::Report;
 use crate::signals::{self, Event};
@@ -60,7 +61,7 @@ struct Serving {
 /// Serves a mount until it is gone.
 pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
     let started = SystemTime::now();
-    job::prepare_process();
+    prepare_process();
     signals::block_all();
     let watcher = Watcher::start().context("cannot start a process")?;
     let mount_point = mount_point(&args.mount_point)?;

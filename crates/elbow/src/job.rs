@@ -7,56 +7,24 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use elbow_file::{Handle, RealStorage, Storage};
 use elbow_job::{
     Abandoned, Cause, Job, JobError, Kept, Options, Outcome, RecoverAction, Recovered, SavedJob, UnfinishedJob,
 };
-use elbow_mount::{ChildState, JobDirectory, MountError};
-use rustix::process::{Resource, Rlimit};
+use elbow_mount::{JobDirectory, MountError};
+use elbow_remote::Ssh;
 
 use crate::cli::{self, JobArgs};
 use crate::output::strerror;
 use crate::size;
+use crate::via::{Far, Reached, Via};
 
 /// Memory for written data, if not said otherwise: this part of RAM, and at most so much.
 const MEMORY_SHARE: u64 = 4;
 const MEMORY_MAX_BYTES: u64 = 2 << 30;
 /// Most bytes of spilled data; the scratch file system sets the real limit.
 const SCRATCH_MAX_BYTES: u64 = 1 << 40;
-
-/// Makes this process fit to work for another one, and says how the other is to find things.
-///
-/// The storage is called with umask 0, because the modes of a job are final; every new object costs a descriptor
-/// for a while, so the limit of open files goes up as far as it may.
-pub(crate) fn prepare_process() -> ChildState {
-    let state = ChildState::current();
-    rustix::process::umask(rustix::fs::Mode::empty());
-    raise_open_files();
-    state
-}
-
-/// As far as may be: root beyond the hard limit, others up to it. A limit that cannot be raised is one to live with.
-pub(crate) fn raise_open_files() {
-    let limit = rustix::process::getrlimit(Resource::Nofile);
-    let to = |most| Rlimit {
-        current: most,
-        maximum: most,
-    };
-    let raised = rustix::process::setrlimit(Resource::Nofile, to(system_open_files_max()));
-    if raised.is_err() {
-        let _ = rustix::process::setrlimit(Resource::Nofile, to(limit.maximum));
-    }
-}
-
-/// The most that the system gives to one process (proc_sys_fs(5)).
-fn system_open_files_max() -> Option<u64> {
-    std::fs::read_to_string("/proc/sys/fs/nr_open")
-        .ok()?
-        .trim()
-        .parse()
-        .ok()
-}
 
 /// Where written data is spilled to: a directory where that works. One that was named has to; without the usual one
 /// the job works in memory alone, and there is a sentence that says so.
@@ -146,6 +114,34 @@ pub(crate) struct Site {
     pub(crate) place: JobDirectory,
     storage: Arc<dyn Storage>,
     root: Handle,
+    pub(crate) reached: Reached,
+    /// The connection to the storage; it ends before the directory goes that was made for it.
+    _connection: Option<Ssh>,
+    _made: Option<MadeDirectory>,
+}
+
+/// A directory that was made for what is shown there, and goes with it.
+struct MadeDirectory(PathBuf);
+
+impl MadeDirectory {
+    /// Makes a directory that is missing.
+    fn at(path: &Path) -> anyhow::Result<Option<Self>> {
+        match std::fs::create_dir(path) {
+            Ok(()) => Ok(Some(Self(path.to_owned()))),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(None),
+            Err(error) => Err(error).with_context(|| {
+                let shown = path.display();
+                format!("{shown}: it is not there, and cannot be made for the time of the job; create it first")
+            }),
+        }
+    }
+}
+
+impl Drop for MadeDirectory {
+    fn drop(&mut self) {
+        // If somebody has put something there meanwhile, it stays.
+        let _ = std::fs::remove_dir(&self.0);
+    }
 }
 
 impl Site {
@@ -163,6 +159,56 @@ impl Site {
         sites.into_iter().next().context("no directory")
     }
 
+    /// Opens directories that may be reached by ssh. Gives also what is worth knowing of how.
+    pub(crate) fn open_via(directories: &[PathBuf], via: &Via) -> anyhow::Result<(Vec<Self>, Vec<String>)> {
+        let (mut sites, mut notes) = (Vec::new(), Vec::new());
+        for (directory, far) in directories.iter().zip(via.of_each(directories)?) {
+            let optional = far.as_ref().is_some_and(|far| far.is_optional);
+            let through_the_mount =
+                |directory: &PathBuf| Ok::<_, anyhow::Error>(Self::open(JobDirectory::check(directory)?)?);
+            let Some(far) = far else {
+                sites.push(through_the_mount(directory)?);
+                continue;
+            };
+            match Self::connect(directory, &far) {
+                Ok(site) => {
+                    notes.push(format!(
+                        "{} is stored by `elbow` on {}",
+                        directory.display(),
+                        far.target
+                    ));
+                    sites.push(site);
+                }
+                Err(error) if optional => {
+                    notes.push(format!(
+                        "{} is stored through its mount ({error:#})",
+                        directory.display()
+                    ));
+                    sites.push(through_the_mount(directory)?);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let places: Vec<JobDirectory> = sites.iter().map(|site| site.place.clone()).collect();
+        JobDirectory::lie_apart(&places)?;
+        Ok((sites, notes))
+    }
+
+    fn connect(directory: &Path, far: &Far) -> anyhow::Result<Self> {
+        let made = MadeDirectory::at(directory)?;
+        let place = JobDirectory::of_elsewhere(directory)?;
+        let connected = Ssh::connect(&far.target, &far.root, &far.login());
+        let (storage, connection) = connected.map_err(|error| anyhow!(Far::advice(&error)))?;
+        Ok(Self {
+            place,
+            root: storage.root(),
+            storage: Arc::new(storage),
+            reached: Reached::Elbow,
+            _connection: Some(connection),
+            _made: made,
+        })
+    }
+
     fn open(place: JobDirectory) -> Result<Self, MountError> {
         let root = RealStorage::open_root(place.path()).map_err(|errno| MountError::Unreachable {
             path: place.path().to_owned(),
@@ -172,6 +218,9 @@ impl Site {
             place,
             storage: Arc::new(RealStorage),
             root,
+            reached: Reached::Mount,
+            _connection: None,
+            _made: None,
         })
     }
 
@@ -179,9 +228,9 @@ impl Site {
         self.place.path()
     }
 
-    /// Something open on its storage.
-    pub(crate) fn root(&self) -> BorrowedFd<'_> {
-        self.root.as_fd()
+    /// Something open on its storage, where that is here.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        (self.reached == Reached::Mount).then(|| self.root.as_fd())
     }
 
     /// Ends dead jobs of the directory.

@@ -6,6 +6,7 @@
 //!   progress  what is seen meanwhile
 //!   report    what is said at the end        recover, completions, man
 //!   json, names    what is said to programs; report_file    where `--report` writes; suggest    for mistyped words
+//!   via       directories that are reached by ssh      serve    the far end of that
 //!   zero, holes    free what is dead, show and make holes (no job, no mount)
 //!   lock, lockd    list locks: commands under them, and their service
 //!   log       what it does, for who looks for a fault; off unless asked for
@@ -48,6 +49,7 @@ mod mount;
 mod names;
 mod output;
 mod partial_output;
+mod process_limits;
 mod progress;
 mod recover;
 mod report;
@@ -56,6 +58,7 @@ mod resume;
 mod rollback;
 mod run;
 mod runtime_directory;
+mod serve;
 mod signal_probe;
 mod signals;
 mod size;
@@ -64,6 +67,7 @@ mod stall;
 mod status;
 mod suggest;
 mod usage;
+mod via;
 mod zero;
 
 use std::process::ExitCode;
@@ -87,6 +91,7 @@ fn main() -> ExitCode {
         Command::Diff(args) => diff::run(args),
         Command::Resume(args) => resume::run(args),
         Command::Recover(args) => recover::run(args),
+        Command::Serve(args) => serve::run(args),
         Command::Sort(args) => sort::run(args),
         Command::Zero(args) => zero::run(args),
         Command::Holes(args) => holes::run(args),

@@ -8,10 +8,11 @@ use serde::Serialize;
 
 use crate::cli::RecoverArgs;
 use crate::exit;
-use crate::job::{Site, name_of, prepare_process};
+use crate::job::{Site, name_of};
 use crate::json;
 use crate::names::{CommandWords, DirectoryName, PathName, SavedName};
 use crate::output::answer;
+use crate::process_limits::prepare_process;
 use crate::report::utc;
 use crate::size;
 

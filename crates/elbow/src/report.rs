@@ -14,6 +14,7 @@ use crate::job_end::JobEnd;
 use crate::json::{self, Problem};
 use crate::names::{CommandWords, DirectoryName, KeptName, PathName, SavedName};
 use crate::output::{print_message, raw, sentence, strerror, without_numbers};
+use crate::via::Reached;
 use crate::{errno_name, size};
 
 /// How a whole run ended.
@@ -54,6 +55,9 @@ pub(crate) struct Report {
     pub(crate) bytes_acknowledged: u64,
     pub(crate) bytes_written: u64,
     pub(crate) mean_in_flight: f64,
+    /// How the storage was reached: `mount` if it was so for any of the directories.
+    #[serde(default)]
+    pub(crate) via: Reached,
     /// Each directory's end.
     directories: Vec<Directory>,
     pub(crate) errors: Vec<Failure>,
@@ -126,7 +130,7 @@ impl Failure {
     pub(crate) fn new(directory: &Path, error: &DeferredError) -> Self {
         Self {
             directory: DirectoryName::of(directory),
-            operation: error.operation.to_owned(),
+            operation: error.operation.clone().into_owned(),
             path: within(&error.path),
             errno: error.errno,
             errno_name: errno_name::of(error.errno).map(str::to_owned),
@@ -157,6 +161,7 @@ impl Report {
             bytes_acknowledged: 0,
             bytes_written: 0,
             mean_in_flight: 0.0,
+            via: Reached::Mount,
             directories: Vec::new(),
             errors: Vec::new(),
             conflicts: Vec::new(),
@@ -545,7 +550,7 @@ mod tests {
     #[test]
     fn the_json_has_the_documented_fields() {
         let error = DeferredError {
-            operation: "write",
+            operation: "write".into(),
             path: "a/b".into(),
             errno: libc::EIO,
             unix_seconds: 1.5,
@@ -635,7 +640,7 @@ mod tests {
         let example: serde_json::Value = serde_json::from_str(example).expect("JSON");
         let name = Path::new(OsStr::from_bytes(b"a/\xff"));
         let error = DeferredError {
-            operation: "write",
+            operation: "write".into(),
             path: name.into(),
             errno: libc::ENOSPC,
             unix_seconds: 1.5,
@@ -687,7 +692,7 @@ mod tests {
     #[test]
     fn a_job_that_can_go_on_says_how() {
         let error = DeferredError {
-            operation: "write",
+            operation: "write".into(),
             path: "old".into(),
             errno: libc::ENOSPC,
             unix_seconds: 1.5,

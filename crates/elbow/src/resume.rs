@@ -11,8 +11,9 @@ use elbow_job::{Outcome, RecoverAction};
 use crate::cli::ResumeArgs;
 use crate::commit::report;
 use crate::exit;
-use crate::job::{Site, prepare_process, recovered_lines};
+use crate::job::{Site, recovered_lines};
 use crate::job_end::JobEnd;
+use crate::process_limits::prepare_process;
 use crate::report::Report;
 
 pub(crate) const EXAMPLES: &str = "\

@@ -7,7 +7,8 @@ use std::time::SystemTime;
 use crate::cli::RollbackArgs;
 use crate::commit::{end, report};
 use crate::control::{self, Request};
-use crate::job::{Site, prepare_process};
+use crate::job::Site;
+use crate::process_limits::prepare_process;
 use crate::report::{self, Report};
 
 pub(crate) const EXAMPLES: &str = "\

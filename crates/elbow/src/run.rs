@@ -37,12 +37,14 @@ use crate::job_server::{JobServer, unix_seconds};
 use crate::messages;
 use crate::names::{CommandWords, DirectoryName};
 use crate::output::{print_message, strerror};
+use crate::process_limits::prepare_process;
 use crate::progress::{self, Display, Position};
 use crate::report::Report;
 use crate::report_file::ReportFile;
 use crate::signal_probe::{SHORT, SignalProbe, pass_on};
 use crate::signals::{self, Arrival, Event};
 use crate::stall::{GLANCE, StallClock, Steps, leave_files};
+use crate::via::{Reached, Via};
 
 /// A command that was told to end has so long to do so.
 const END_PATIENCE: Duration = Duration::from_secs(10);
@@ -83,6 +85,7 @@ fn open_report(args: &RunArgs) -> anyhow::Result<Option<ReportFile>> {
 struct RunState {
     tries: Cell<u32>,
     notes: RefCell<Vec<String>>,
+    reached: Cell<Reached>,
     /// Where the report goes.
     file: RefCell<Option<ReportFile>>,
 }
@@ -96,6 +99,7 @@ impl RunState {
     fn tell(&self, report: &mut Report, args: &RunArgs) {
         report.attempts = self.tries.get();
         report.notes = self.notes.take();
+        report.via = self.reached.get();
         if let Some(file) = self.file.take() {
             file.write_or_say(&report.json());
         }
@@ -105,7 +109,7 @@ impl RunState {
 
 /// Runs the command as often as is asked.
 fn attempts(args: &RunArgs, started: SystemTime, so_far: &RunState) -> anyhow::Result<Report> {
-    let state = job::prepare_process();
+    let state = prepare_process();
     signals::block_all();
     signals::block_stop();
     let watcher = Watcher::start().context("cannot start a process")?; // before any thread
@@ -114,9 +118,16 @@ fn attempts(args: &RunArgs, started: SystemTime, so_far: &RunState) -> anyhow::R
     } else {
         args.on.clone()
     };
-    let sites = Site::open_all(&directories)?;
+    let (sites, notes) = Site::open_via(&directories, args.via.as_ref().unwrap_or(&Via::Mount))?;
     let (scratch, note) = job::scratch(&args.job)?;
     so_far.note(job::memory_note(&args.job).into_iter().chain(note));
+    if !args.quiet {
+        so_far.note(notes);
+    }
+    let through_mount = sites.iter().any(|site| site.reached == Reached::Mount);
+    so_far
+        .reached
+        .set(if through_mount { Reached::Mount } else { Reached::Elbow });
     if !args.json {
         so_far.notes.borrow().iter().for_each(print_message);
     }
@@ -510,7 +521,7 @@ impl Runner<'_> {
 
     /// Ends as if we were killed, but says so: the watcher clears up, and the next recovery ends the jobs.
     fn give_up(&self, mounted: &[Mounted<'_>], took: Duration, code: u8) -> ! {
-        leave_files(mounted.iter().map(|m| m.site.root()));
+        leave_files(mounted.iter().filter_map(|m| m.site.descriptor()));
         let end = move || -> ! { std::process::exit(code.into()) };
         // Whoever reads what is said may be stopped, too, and the report lie on that storage.
         std::thread::spawn(move || {

@@ -4,7 +4,7 @@
 //! floor 5   elbow  elbow-c  elbow-c-lock  elbow-fcntl  elbow-mpi  elbow-python
 //! floor 4   elbow-study
 //! floor 3   elbow-mount  elbow-ext2  elbow-drive
-//! floor 2   elbow-job  elbow-extmem  elbow-lock  elbow-disk
+//! floor 2   elbow-job  elbow-extmem  elbow-lock  elbow-disk  elbow-remote
 //! floor 1   elbow-file
 //! floor 0   elbow-ranges
 //! beside    elbow-testkit  xtask
@@ -26,7 +26,7 @@ fn place(name: &str) -> Option<Place> {
     Some(match name {
         "elbow-ranges" => Place::Floor(0),
         "elbow-file" => Place::Floor(1),
-        "elbow-job" | "elbow-extmem" | "elbow-lock" | "elbow-disk" => Place::Floor(2),
+        "elbow-job" | "elbow-extmem" | "elbow-lock" | "elbow-disk" | "elbow-remote" => Place::Floor(2),
         "elbow-mount" | "elbow-ext2" | "elbow-drive" => Place::Floor(3),
         "elbow-study" => Place::Floor(4),
         "elbow" | "elbow-c" | "elbow-c-lock" | "elbow-fcntl" | "elbow-mpi" | "elbow-python" => Place::Floor(5),

@@ -13,20 +13,19 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use elbow_file::{Errno, FileType, Stat, Time};
+use serde::{Deserialize, Serialize};
 
 use super::failure::failure;
 use super::record::{Expected, Record, RecordedObject};
 use super::tree::Tree;
-use super::watch::Hook;
 use crate::api::Ino;
 use crate::clock::clock;
 use crate::found::read_journal;
 use crate::model::{Inode, Model};
-use crate::options::OnConflict;
+use crate::os_path;
 use crate::ownership::{Ownership, OwnershipCheck};
 use crate::parallel::parallel;
-use crate::report::{Cause, Phase, cause_of};
-use crate::shared::Shared;
+use crate::report::{Cause, cause_of};
 use crate::staging::{JournalEntry, is_job_name, is_probe_name, is_staging_name, part_name};
 use crate::step_counter::StepCounter;
 
@@ -63,20 +62,37 @@ fn differs(kind: FileType, (size, mtime): (u64, Time), now: &Stat) -> Option<&'s
     }
 }
 
-/// Why the job must not commit: paths that hold files of other jobs, or are not what the job saw.
-pub(super) fn conflicts(shared: &Shared, progress: &mut Hook<'_>) -> Option<Cause> {
-    let (expectations, moved) = {
-        let state = shared.state.lock();
-        (expectations(&state.model, false), moved_dirs(&state.model))
-    };
-    let wins = shared.options.on_conflict == OnConflict::Overwrite;
-    let (tree, counter) = (shared.tree(), StepCounter::of(expectations.len(), 0));
-    shared.watched(progress, Phase::Checking, &counter, || {
-        differences(&tree, &shared.staging_name, &expectations, &moved, wins, &counter)
-    })
+/// What a job that commits expects of the tree.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Expectations {
+    #[serde(with = "os_path::pairs")]
+    paths: Vec<(PathBuf, Expected<Stat>)>,
+    /// Old directories that get another name.
+    #[serde(with = "os_path::list")]
+    moved: Vec<PathBuf>,
 }
 
-/// The same for a job that was kept, by what its record remembers.
+impl Expectations {
+    pub(crate) fn of(model: &Model) -> Self {
+        Self {
+            paths: expectations(model, false),
+            moved: moved_dirs(model),
+        }
+    }
+
+    /// Counts those that are looked at.
+    pub(crate) fn counter(&self) -> StepCounter {
+        StepCounter::of(self.paths.len(), 0)
+    }
+
+    /// Why the job must not commit: paths that hold files of other jobs, or are not what the job saw. Who wins conflicts (`wins`) is told of the
+    /// first only.
+    pub(super) fn differences(&self, tree: &Tree<'_>, job: &OsStr, wins: bool, counter: &StepCounter) -> Option<Cause> {
+        differences(tree, job, &self.paths, &self.moved, wins, counter)
+    }
+}
+
+/// Why a job that was kept must not commit, by what its record remembers.
 pub(crate) fn conflicts_since(record: &Record, tree: &Tree<'_>, name: &OsStr, wins: bool) -> Option<Cause> {
     let moved = record.departures.iter().filter(|departure| !departure.is_dead);
     let moved: Vec<PathBuf> = moved.map(|departure| departure.path.clone()).collect();

@@ -69,7 +69,15 @@ pub(crate) struct RecordDraft {
 }
 
 impl RecordDraft {
-    pub(super) fn write(storage: &dyn Storage, job: &Handle, record: &Record) -> Result<Self, Errno> {
+    /// Somebody else has written one, or none, and may have given it a name.
+    pub(super) fn unknown() -> Self {
+        Self {
+            file: None,
+            bytes: Vec::new(),
+        }
+    }
+
+    pub(crate) fn write(storage: &dyn Storage, job: &Handle, record: &Record) -> Result<Self, Errno> {
         let bytes = record.encode();
         let file = storage.create(job, OsStr::new(RECORD_DRAFT), PRIVATE_FILE_MODE)?;
         storage.write(&file, &[IoSlice::new(&bytes)], 0)?;
@@ -80,7 +88,7 @@ impl RecordDraft {
     }
 
     /// Makes it this record, durable, and gives it a name.
-    pub(super) fn give_name(
+    pub(crate) fn give_name(
         &mut self,
         storage: &dyn Storage,
         job: &Handle,

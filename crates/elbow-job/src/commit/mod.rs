@@ -14,6 +14,7 @@ mod record;
 mod save;
 mod saved;
 mod server;
+mod staged;
 mod tree;
 mod turn;
 mod undo;
@@ -25,27 +26,28 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
-use elbow_file::{Errno, Handle, RenameMode, Time};
-use tracing::{error, info, info_span, warn};
+use elbow_file::{Errno, FarEnd, Handle, Time};
+use tracing::{error, info, info_span};
 
 use crate::api::Ino;
 use crate::clock::clock;
 use crate::execute::probe_links;
+use crate::far_orders::{CommitEnd, CommitMessage};
+use crate::far_send;
 use crate::fetch::Fetcher;
 use crate::job::Job;
-use crate::job_files::{RECORD, RECORD_DRAFT, RESUME};
+use crate::job_files::{RECORD, RESUME};
 use crate::missing::{none_if_missing, sync_dir};
 use crate::model::{Model, Staging};
 use crate::options::{OnConflict, Publish};
-use crate::report::{Cause, JobError, Keep, Kept, Outcome, Phase, Progress, cause_of};
+use crate::report::{Cause, JobError, Keep, Kept, Outcome, Phase, Progress};
 use crate::shared::Shared;
-use crate::staging::JournalEntry;
 use crate::step_counter::StepCounter;
 pub(crate) use apply::Apply;
-pub(crate) use check::conflicts_since;
+pub(crate) use check::{Expectations, conflicts_since};
 pub(crate) use failure::{Failure, Refusal};
-use keep::{RecordDraft, RemainingWork};
-pub(crate) use keep::{lost_content, write_sealed, write_why};
+use keep::RemainingWork;
+pub(crate) use keep::{RecordDraft, lost_content, write_sealed, write_why};
 pub(crate) use leftovers::{Leftovers, StagingHolder, put_times_back, remove_job_dir, remove_leftovers, remove_part};
 pub(crate) use prepare::last_look;
 #[cfg(test)]
@@ -55,11 +57,13 @@ pub(crate) use saved::{
     Content as SavedContent, Object as SavedObject, PatchFile, Position, Saved, SavedDir, candidates, find_left,
     find_saved,
 };
+pub(crate) use staged::StagedJob;
 pub(crate) use tree::{Part, Tree};
 pub(crate) use turn::Turn;
 pub(crate) use turn::remove_old_turn;
 pub(crate) use undo::Undo;
-pub(crate) use watch::Hook;
+use watch::Watched;
+pub(crate) use watch::{Hook, Unwatched};
 
 impl Job {
     /// Ends the job: all of it reaches the storage under its own names, or nothing of it stays.
@@ -256,6 +260,11 @@ impl Refused {
     }
 }
 
+/// The storage has refused what was tried.
+fn refused(tried: &'static str) -> impl Fn(Errno) -> Refused {
+    move |errno| Refused::by_the_storage(Cause::Storage(tried.into()).with(errno))
+}
+
 impl Shared {
     fn storage_error(&self, tried: &'static str) -> impl Fn(Errno) -> JobError {
         JobError::storage(tried, &self.path)
@@ -270,13 +279,9 @@ impl Shared {
         Tree::new(&*self.storage, self.root.clone(), self.threads()).of_job(job, &self.lock)
     }
 
-    /// Brings all of the job into its staging area and makes that durable: gives what is left to be done and the job's own directory, or
-    /// nothing if there is nothing to be done. With `keeps`, what is taken back again is kept.
-    fn stage(
-        self: &Arc<Self>,
-        keeps: bool,
-        progress: &mut Hook<'_>,
-    ) -> Result<Option<(RemainingWork, Handle)>, Refused> {
+    /// Brings all of the job into its staging area: gives what is left to be done and the job's own directory, or nothing if there is nothing to
+    /// be done. With `keeps`, what is taken back again is kept.
+    fn gather(self: &Arc<Self>, keeps: bool, progress: &mut Hook<'_>) -> Result<Option<(Record, Handle)>, Refused> {
         let drained = match self.drain(progress) {
             // A disk that was full may have room by now. Where the storage has lost something, more would be stored for
             // nothing.
@@ -291,8 +296,6 @@ impl Shared {
         if record.is_empty() && job.is_none() {
             return Ok(None);
         }
-        let failed = |tried: &'static str| move |errno| Cause::Storage(tried.into()).with(errno);
-        let refused = |tried| move |errno| Refused::by_the_storage(failed(tried)(errno));
         let job = match job {
             Some(job) => job,
             None => self
@@ -307,13 +310,25 @@ impl Shared {
         }
         // What was published eagerly has to be hidden before the job is kept.
         record.keeps = keeps && self.options.publish == Publish::Staged;
+        Ok(Some((record, job)))
+    }
+
+    /// The same, and makes it durable.
+    fn stage(
+        self: &Arc<Self>,
+        keeps: bool,
+        progress: &mut Hook<'_>,
+    ) -> Result<Option<(RemainingWork, Handle)>, Refused> {
+        let Some((record, job)) = self.gather(keeps, progress)? else {
+            return Ok(None);
+        };
         let drafted =
             RecordDraft::write(&*self.storage, &job, &record).map_err(refused("writing the commit record"))?;
         // Durable before anything is looked at, because that is what takes long, and others change things meanwhile.
         let sync = || self.storage.sync_all(&job);
         self.watched(progress, Phase::Syncing, &StepCounter::default(), sync)
             // What it has not made durable may be lost, and is not in hand any more.
-            .map_err(|errno| Refused::torn(failed("syncing what was written")(errno)))?;
+            .map_err(|errno| Refused::torn(Cause::Storage("syncing what was written".into()).with(errno)))?;
         Ok(Some((RemainingWork { record, drafted }, job)))
     }
 
@@ -327,6 +342,9 @@ impl Shared {
 
     /// Commits, or says why not.
     fn try_commit(self: &Arc<Self>, keep: Keep, progress: &mut Hook<'_>) -> Result<Attempt, JobError> {
+        if let Some(far) = self.storage.far_end() {
+            return self.commit_there(far, keep, progress);
+        }
         let (mut rest, job) = match self.stage(keep != Keep::Nothing, progress) {
             Ok(Some(staged)) => staged,
             Ok(None) => return Ok(Ok(())),
@@ -336,6 +354,49 @@ impl Shared {
         Ok(committed.map_err(|cause| Refused::whole(cause, rest)))
     }
 
+    /// The same, where the storage is.
+    fn commit_there(
+        self: &Arc<Self>,
+        far: &dyn FarEnd,
+        keep: Keep,
+        progress: &mut Hook<'_>,
+    ) -> Result<Attempt, JobError> {
+        let (mut record, job) = match self.gather(keep != Keep::Nothing, progress) {
+            Ok(Some(gathered)) => gathered,
+            Ok(None) => return Ok(Ok(())),
+            Err(refused) => return Ok(Err(refused)),
+        };
+        record.wins = self.options.on_conflict == OnConflict::Overwrite;
+        let expectations = Expectations::of(&self.state.lock().model);
+        let message = CommitMessage {
+            name: self.staging_name.to_os_string(),
+            record: record.encode(),
+            expectations,
+            root_times: self.final_root_times(),
+        };
+        let commit = || far_send::commit(far, &job, &message);
+        let failed = self.storage_error("committing the job in");
+        let ended = self.watched(progress, Phase::Publishing, &StepCounter::default(), commit);
+        Ok(match ended.map_err(&failed)? {
+            CommitEnd::Committed => Ok(()),
+            CommitEnd::NoRecord(cause) => Err(Refused::by_the_storage(cause)),
+            CommitEnd::NotDurable(cause) => Err(Refused::torn(cause)),
+            CommitEnd::Refused(cause) => {
+                // What it wrote is under one name or another, and found by that.
+                let drafted = RecordDraft::unknown();
+                Err(Refused::whole(cause, RemainingWork { record, drafted }))
+            }
+            CommitEnd::Unfinished { failed, first } => {
+                return Err(JobError::Unfinished {
+                    failed,
+                    first,
+                    directory: self.path.clone(),
+                });
+            }
+            CommitEnd::Failed(errno) => return Err(failed(Errno::from_raw_os_error(errno))),
+        })
+    }
+
     /// Commits what is staged, or says why not.
     fn commit_staged(
         self: &Arc<Self>,
@@ -343,54 +404,23 @@ impl Shared {
         job: Handle,
         progress: &mut Hook<'_>,
     ) -> Result<Result<(), Cause>, JobError> {
-        let is_ended = || self.state.lock().model.graph.stopped;
-        let wait = || Turn::wait(&*self.storage, &self.root, record, &self.staging_name, is_ended);
-        let Some(turn) = self.watched(progress, Phase::Checking, &StepCounter::default(), wait) else {
-            return Ok(Err(Cause::Asked));
-        };
-        // In the turn: two jobs that looked at the same time would each find the tree as it was before the other.
-        if let Some(cause) = check::conflicts(self, progress) {
-            return Ok(Err(cause));
-        }
+        let expectations = check::Expectations::of(&self.state.lock().model);
         record.wins = self.options.on_conflict == OnConflict::Overwrite;
-        info!("rehearses what the record asks for");
-        let note = |trials: &[JournalEntry]| {
-            let mut journal = self.journal.lock();
-            journal
-                .as_mut()
-                .ok_or(Errno::BADF)?
-                .append_trials(&*self.storage, trials)
+        let threads = self.threads();
+        let staged = StagedJob {
+            storage: &*self.storage,
+            root: &self.root,
+            path: &self.path,
+            job,
+            staging_name: &self.staging_name,
+            lock: &self.lock,
+            journal: &self.journal,
+            threads,
+            is_ended: &|| self.state.lock().model.graph.stopped,
+            root_times: self.final_root_times(),
         };
-        if let Err(cause) = prepare::last_look(record, &self.tree(), &self.staging_name, &note) {
-            return Ok(Err(cause));
-        }
-        if let Err(errno) = self.write_record(&job, record, drafted) {
-            return Ok(Err(Cause::Storage(format!("writing the commit record: {errno}"))));
-        }
-        // The commit point has passed.
-        info!("the commit record is durable");
-        let publishing = record.publishing();
-        let apply = Apply::new(self.tree(), job, &self.staging_name, record, &publishing, true);
-        if let Err(failures) = self.watched(progress, Phase::Publishing, &publishing, || self.publish(&apply)) {
-            failures
-                .iter()
-                .for_each(|failure| warn!(%failure, "a step of the record is refused"));
-            let take_back = || Undo::of(&apply).take_back(record.keeps);
-            let taken_back = self.watched(progress, Phase::RollingBack, &StepCounter::default(), take_back);
-            taken_back.map_err(|stuck| {
-                stuck
-                    .iter()
-                    .for_each(|failure| warn!(%failure, "a step cannot be taken back"));
-                self.unfinished(&failures)
-            })?;
-            return Ok(Err(cause_of(&failures, clock())));
-        }
-        // Before the times of the directory are set: the end of the turn changes them.
-        drop(turn);
-        let cleaning = record.cleaning();
-        let apply = apply.counted_by(&cleaning);
-        self.watched(progress, Phase::CleaningUp, &cleaning, || self.clean(&apply))?;
-        Ok(Ok(()))
+        let mut watch = Watched { shared: self, progress };
+        staged.commit(record, drafted, &expectations, &mut watch)
     }
 
     /// Makes a job a kept one that can go on, or says what is missing.
@@ -431,36 +461,11 @@ impl Shared {
         }
     }
 
-    fn publish(&self, apply: &Apply<'_>) -> Result<(), Vec<Failure>> {
-        apply.publish(false)?;
-        apply.mark_done().map_err(|errno| vec![Failure::of_record(errno)])
-    }
-
-    fn clean(&self, apply: &Apply<'_>) -> Result<(), JobError> {
-        self.close_journal();
-        apply
-            .clean(self.final_root_times())
-            .map_err(|failures| self.unfinished(&failures))?;
-        match self.storage.sync_all(&self.root) {
-            // The job has taken its own right to read the directory away.
-            Err(Errno::ACCESS) => Ok(()),
-            other => other.map_err(self.storage_error("syncing")),
-        }
-    }
-
     /// The root's times as the job saw them, if nothing in the record sets them.
     fn final_root_times(&self) -> Option<(Time, Time)> {
         let state = self.state.lock();
         let root = state.model.inodes.at(Ino::ROOT);
         Some((root.atime, root.mtime))
-    }
-
-    fn unfinished(&self, failures: &[Failure]) -> JobError {
-        JobError::Unfinished {
-            failed: failures.len(),
-            first: failures.first().map(Failure::to_string).unwrap_or_default(),
-            directory: self.path.clone(),
-        }
     }
 
     /// A job that only changes old objects has no directory of its own before its record is written.
@@ -473,22 +478,6 @@ impl Shared {
         self.wait_idle(&mut state, progress, Phase::Syncing);
         let refused = state.errors.last().map(|error| Errno::from_raw_os_error(error.errno));
         state.model.inodes.job_dir().ok_or(refused.unwrap_or(Errno::IO))
-    }
-
-    /// Everything is durable by now; so is the record before it has its name. A record that may not last loses its name again: the
-    /// roll back that follows must not be taken for a commit when it dies.
-    fn write_record(&self, job: &Handle, record: &Record, drafted: &mut RecordDraft) -> Result<(), Errno> {
-        let storage = &*self.storage;
-        let named = self
-            .lock
-            .check(storage)
-            .and_then(|()| drafted.give_name(storage, job, RECORD, record));
-        named.or_else(|errno| {
-            let (name, draft) = (OsStr::new(RECORD), OsStr::new(RECORD_DRAFT));
-            let unnamed = storage.rename(job, name, job, draft, RenameMode::Replace);
-            none_if_missing(unnamed.or_else(|_| storage.unlink(job, name)))?;
-            Err(errno)
-        })
     }
 
     /// Brings everything queued to the storage and gives directories their final attributes, or says why not.
@@ -602,11 +591,14 @@ impl Shared {
     /// The journal is about to be removed; an open file would leave a hidden one behind on some storages.
     fn close_journal(&self) {
         drop(self.journal.lock().take());
+        if let Some(far) = self.storage.far_end() {
+            far_send::close_journal(far);
+        }
     }
 
     /// What the job has put outside its own directory.
     fn leftovers(&self) -> Leftovers {
-        let touched = self.journal.lock().as_ref().map(|journal| journal.touched.clone());
+        let touched = self.journal.lock().as_ref().map(|journal| journal.touched().to_vec());
         let mut left = leftovers(&self.state.lock().model);
         let all = left.staging.iter().enumerate();
         let places: HashMap<_, _> = all.map(|(place, holder)| (holder.path.clone(), place)).collect();
@@ -635,6 +627,14 @@ impl Shared {
         };
         if !began {
             return Ok(());
+        }
+        if let Some(far) = self.storage.far_end() {
+            drop(self.journal.lock().take());
+            let roll_back = || far_send::roll_back(far, &self.staging_name);
+            let counter = StepCounter::of(leftovers.names, 0);
+            return self
+                .watched(progress, Phase::RollingBack, &counter, roll_back)
+                .map_err(self.storage_error("rolling back the job in"));
         }
         self.close_journal();
         self.forget_record()

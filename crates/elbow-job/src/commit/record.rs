@@ -136,7 +136,7 @@ pub(crate) struct Attributes {
 }
 
 /// What is expected of a path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Expected<T> {
     /// The object that the job saw.
     Same(T),

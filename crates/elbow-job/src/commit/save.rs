@@ -214,7 +214,7 @@ impl Shared {
 fn refusal(place: &Path, error: &std::io::Error) -> DeferredError {
     let now = clock();
     DeferredError {
-        operation: "save what was not stored in",
+        operation: "save what was not stored in".into(),
         path: place.to_owned(),
         errno: error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
         unix_seconds: now.seconds as f64 + f64::from(now.nanoseconds) / 1e9,

@@ -23,6 +23,33 @@ pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// What is called with the progress.
 pub(crate) type Hook<'a> = dyn FnMut(&Progress) + 'a;
 
+/// Who is told how a commit gets on.
+pub(crate) trait Watch {
+    /// Does the work of a phase, and tells meanwhile how far it is.
+    fn watched<R: Send>(&mut self, phase: Phase, counter: &StepCounter, work: impl Fn() -> R + Sync) -> R;
+}
+
+/// Nobody is told.
+pub(crate) struct Unwatched;
+
+impl Watch for Unwatched {
+    fn watched<R: Send>(&mut self, _: Phase, _: &StepCounter, work: impl Fn() -> R + Sync) -> R {
+        work()
+    }
+}
+
+/// The hook of a job is told.
+pub(super) struct Watched<'s, 'h, 'p> {
+    pub(super) shared: &'s Shared,
+    pub(super) progress: &'h mut Hook<'p>,
+}
+
+impl Watch for Watched<'_, '_, '_> {
+    fn watched<R: Send>(&mut self, phase: Phase, counter: &StepCounter, work: impl Fn() -> R + Sync) -> R {
+        self.shared.watched(self.progress, phase, counter, work)
+    }
+}
+
 /// When to tell next. Being woken often neither hastens nor delays it.
 #[derive(Debug)]
 pub(crate) struct Pace {

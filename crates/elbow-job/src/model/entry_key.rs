@@ -2,11 +2,13 @@
 
 use std::ffi::OsStr;
 
+use serde::{Deserialize, Serialize};
+
 use super::config::Name;
 use crate::api::Ino;
 
 /// A name in a directory of the model.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct EntryKey {
     pub(crate) dir: Ino,
     pub(crate) name: Name,

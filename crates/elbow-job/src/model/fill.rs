@@ -58,6 +58,19 @@ impl Chunk {
         }
     }
 
+    /// Bytes that came from elsewhere, and that no budget counts.
+    pub(crate) fn uncounted(bytes: Vec<u8>) -> Self {
+        Self {
+            start: 0,
+            end: bytes.len(),
+            buffer: Arc::new(Buffer {
+                bytes,
+                charged: 0,
+                gauge: Arc::default(),
+            }),
+        }
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer.bytes[self.start..self.end]
     }
@@ -135,7 +148,7 @@ pub(crate) struct Fill {
     /// Reserve these ranges last.
     pub(crate) reserve: RangeSet,
     /// The size that the target has then, at least.
-    pub(super) reached: u64,
+    pub(crate) reached: u64,
 }
 
 impl Fill {

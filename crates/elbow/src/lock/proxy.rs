@@ -12,7 +12,7 @@ use crate::output::{answer, print_message};
 
 /// Serves the processes of this node until told to end.
 pub(super) fn run(args: &ProxyArgs) -> Result<ExitCode> {
-    crate::job::raise_open_files(); // two for each client
+    crate::process_limits::raise_open_files(); // two for each client
     crate::allocator::return_large_pieces();
     let name = format!("elbow lockd proxy, process {}", std::process::id());
     let settings = Settings {

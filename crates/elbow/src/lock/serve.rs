@@ -15,7 +15,7 @@ use crate::output::{answer, print_message};
 
 /// Serves until told to end.
 pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
-    crate::job::raise_open_files(); // two for each client
+    crate::process_limits::raise_open_files(); // two for each client
     crate::allocator::return_large_pieces();
     let threads = args
         .threads

@@ -158,6 +158,15 @@ impl Inodes {
         }
     }
 
+    /// The descriptor of a directory is of no use.
+    pub(crate) fn forget_handle(&mut self, dir: Ino) {
+        if let Ok(dir) = self.dir_at_checked(dir)
+            && dir.handle.take().is_some()
+        {
+            self.kept_handles -= 1;
+        }
+    }
+
     /// The object has a name, or is the root.
     pub(crate) fn is_alive(&self, ino: Ino) -> bool {
         ino == Ino::ROOT || self.get(ino).is_ok_and(|i| !i.names.is_empty())

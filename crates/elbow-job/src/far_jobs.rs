@@ -1,0 +1,342 @@
+//! The far end of a connection carries out the work of jobs: see [`crate::far_orders`].
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::sync::Arc;
+
+use elbow_file::{Errno, FarWorker, Handle, Storage, Worked};
+use elbow_ranges::Piece as _;
+use parking_lot::Mutex;
+use tracing::{info, warn};
+
+use crate::action::Action;
+use crate::clock::clock;
+use crate::commit::{Record, RecordDraft, StagedJob, Unwatched};
+use crate::complete::Done;
+use crate::execute::{Executor, Journal, open_route};
+use crate::far_orders::{
+    ActMessage, CommitEnd, CommitMessage, DoneMessage, FillMessage, ListedMessage, Message, Place, RootMessage, Slots,
+    decoded, encoded,
+};
+use crate::job_files::RECORD;
+use crate::liveness::Lock;
+use crate::look::{Looked, look_into};
+use crate::missing::{none_if_missing, sync_dir};
+use crate::model::{Chunk, Fill, Piece};
+use crate::recover::{Recovery, recover};
+use crate::report::{Cause, JobError, RecoverAction, Recovered};
+use crate::route::Route;
+use crate::staging::{Manifest, is_job_name};
+
+/// Threads that fetch the attributes of one directory: a disk of this machine needs few.
+const LOOK_THREADS_MAX: usize = 16;
+
+/// Threads that carry out a commit here.
+const COMMIT_THREADS: usize = 32;
+
+/// The jobs of one connection, at its far end.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use elbow_file::{RealStorage, Storage};
+/// use elbow_job::FarJobs;
+///
+/// let place = tempfile::tempdir()?;
+/// let root = RealStorage::open_root(place.path())?;
+/// let storage: Arc<dyn Storage> = Arc::new(RealStorage);
+/// let jobs = FarJobs::new(storage, root);
+/// // ... the connection is served with `jobs` as its worker, and ends ...
+/// assert!(jobs.end().is_empty(), "no job was begun over it");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct FarJobs {
+    storage: Arc<dyn Storage>,
+    root: Handle,
+    journal: Mutex<Option<Journal>>,
+    /// Of the manifest of the job that is under way.
+    lock: Lock,
+    /// The names of the jobs that were begun over this connection.
+    begun: Mutex<Vec<OsString>>,
+}
+
+impl std::fmt::Debug for FarJobs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FarJobs")
+            .field("begun", &self.begun)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FarJobs {
+    /// For the directory that is served.
+    #[must_use]
+    pub fn new(storage: Arc<dyn Storage>, root: Handle) -> Self {
+        Self {
+            storage,
+            root,
+            journal: Mutex::default(),
+            lock: Lock::default(),
+            begun: Mutex::default(),
+        }
+    }
+
+    /// The connection has ended: what it has not committed is rolled back, and what it has is finished. Gives what became of each job that was
+    /// left; nothing may be open over the connection any more.
+    #[must_use]
+    pub fn end(&self) -> Vec<Result<Recovered, JobError>> {
+        drop(self.journal.lock().take());
+        self.lock.give_up(&*self.storage);
+        let end = |name: &OsString| {
+            // Nobody else has the manifest: whoever held its lock was this process.
+            let ended = Recovery::new(&*self.storage, &self.root, true).and_then(|recovery| recovery.end(name));
+            ended.transpose()
+        };
+        let begun = std::mem::take(&mut *self.begun.lock());
+        let ended: Vec<_> = begun.iter().filter_map(end).collect();
+        for job in &ended {
+            match job {
+                Ok(job) => info!(job = job.job, action = ?job.action, "the connection has ended, and so has its job"),
+                Err(error) => warn!(%error, "a job of a connection that has ended cannot be ended"),
+            }
+        }
+        ended
+    }
+
+    fn begin(&self, on: &[Handle]) -> Result<Worked, Errno> {
+        let root = at(on, 0)?;
+        let looked = RootMessage {
+            stat: self.storage.stat_handle(&root)?,
+            space: self.storage.space(&root)?,
+            born: self.storage.identity(&root)?.born,
+        };
+        Ok(Worked {
+            made: Vec::new(),
+            answer: encoded(&looked),
+        })
+    }
+
+    fn act(&self, message: ActMessage, on: &[Handle], content: Vec<u8>) -> Result<Worked, Errno> {
+        let context = message.context;
+        let action = received(&message.action, on, content)?;
+        let slots = Slots::of(&action);
+        let staging = context.staging.clone().unwrap_or_default();
+        if slots.job {
+            self.begun.lock().push(staging.staging_name.clone());
+        }
+        let manifest = |home| Manifest {
+            save: staging.save.clone(),
+            ..Manifest::of_this_process(clock(), staging.root_times, &staging.command, home)
+        };
+        let executor = Executor {
+            storage: &*self.storage,
+            staging_name: &staging.staging_name,
+            part_name: &staging.part_name,
+            journal: &self.journal,
+            manifest: &manifest,
+            lock: &self.lock,
+            journal_path: context.journal_path,
+            times_before: context.times_before,
+            arrived: &|| {},
+            wrote: &|_| {},
+        };
+        let done = executor.run(&action)?;
+        Ok(self.worked(done, slots, &action))
+    }
+
+    fn worked(&self, done: Done, slots: Slots, action: &Action) -> Worked {
+        let is_visible = action.routes().count() > 0 && action_is_visible(action);
+        let journal = self.journal.lock();
+        let notes = matches!(action, Action::Stage { .. }) || is_visible;
+        let message = DoneMessage {
+            directories: done.directories.iter().map(|(side, _)| *side).collect(),
+            is_made: done.is_made,
+            link_attributes: done.link_attributes,
+            loses_group: done.loses_group,
+            modes: done.modes,
+            calls: done.calls,
+            journal: journal.as_ref().filter(|_| notes).map(Journal::state),
+        };
+        let mut made: Vec<Option<Handle>> = done.directories.into_iter().map(|(_, handle)| Some(handle)).collect();
+        made.resize_with(slots.directories, || None);
+        made.extend(slots.file.then_some(done.file));
+        made.extend(slots.made.then_some(done.made));
+        if slots.job {
+            made.push(done.job_dir);
+        }
+        Worked {
+            made,
+            answer: encoded(&message),
+        }
+    }
+
+    fn list(&self, route: &Route<Place>, on: &[Handle]) -> Result<Worked, Errno> {
+        let route = route.with(&mut |place| at(on, *place))?;
+        let handle = open_route(&*self.storage, &route)?;
+        let (looked, _) = look_into(&*self.storage, handle, 1, LOOK_THREADS_MAX)?;
+        let (handle, message) = match looked {
+            Looked::Closed(handle, default_acl) => (handle, (None, default_acl)),
+            Looked::Listed(listing) => {
+                let entries = listing.entries.into_iter().map(|found| (found.entry, found.stat));
+                (listing.handle, (Some(entries.collect()), listing.default_acl))
+            }
+        };
+        let message = ListedMessage {
+            entries: message.0,
+            default_acl: message.1.map_err(Errno::raw_os_error),
+        };
+        Ok(Worked {
+            made: vec![Some(handle)],
+            answer: encoded(&message),
+        })
+    }
+
+    fn recover(&self, force: bool) -> Result<Worked, Errno> {
+        let recovered = recover(&self.storage, &self.root, force).map_err(|error| errno_of(&error))?;
+        Ok(Worked {
+            made: Vec::new(),
+            answer: encoded(&recovered),
+        })
+    }
+}
+
+impl FarJobs {
+    /// Commits a job that has brought all that it made here.
+    fn commit(&self, message: &CommitMessage, on: &[Handle]) -> Result<Worked, Errno> {
+        let ended = self.commit_now(message, at(on, 0)?)?;
+        Ok(Worked {
+            made: Vec::new(),
+            answer: encoded(&ended),
+        })
+    }
+
+    fn commit_now(&self, message: &CommitMessage, job: Handle) -> Result<CommitEnd, Errno> {
+        let storage = &*self.storage;
+        let mut record = Record::decode(&message.record).map_err(|_| Errno::PROTO)?;
+        let failed = |tried: &str, errno| Cause::Storage(tried.into()).with(errno);
+        let mut drafted = match RecordDraft::write(storage, &job, &record) {
+            Ok(drafted) => drafted,
+            Err(errno) => return Ok(CommitEnd::NoRecord(failed("writing the commit record", errno))),
+        };
+        // Durable before anything is looked at, because that is what takes long, and others change things meanwhile.
+        if let Err(errno) = storage.sync_all(&job) {
+            return Ok(CommitEnd::NotDurable(failed("syncing what was written", errno)));
+        }
+        let staged = StagedJob {
+            storage,
+            root: &self.root,
+            path: Path::new(""),
+            job,
+            staging_name: &message.name,
+            lock: &self.lock,
+            journal: &self.journal,
+            threads: COMMIT_THREADS,
+            is_ended: &|| false,
+            root_times: message.root_times,
+        };
+        Ok(
+            match staged.commit(&mut record, &mut drafted, &message.expectations, &mut Unwatched) {
+                Ok(Ok(())) => CommitEnd::Committed,
+                Ok(Err(cause)) => CommitEnd::Refused(cause),
+                Err(JobError::Unfinished { failed, first, .. }) => CommitEnd::Unfinished { failed, first },
+                Err(error) => CommitEnd::Failed(errno_of(&error).raw_os_error()),
+            },
+        )
+    }
+
+    /// Ends a job of which nothing is to stay, as a recovery does.
+    fn roll_back(&self, name: &OsStr) -> Result<Worked, Errno> {
+        let storage = &*self.storage;
+        drop(self.journal.lock().take());
+        self.lock.give_up(storage);
+        if !is_job_name(name) {
+            return Err(Errno::PROTO);
+        }
+        // A record whose writing failed may be there all the same: nobody is to carry it out.
+        if let Some(job) = none_if_missing(storage.open_dir(&self.root, name))?
+            && none_if_missing(storage.unlink(&job, OsStr::new(RECORD)))?.is_some()
+        {
+            sync_dir(storage, &job)?;
+        }
+        let ended = Recovery::new(storage, &self.root, true).and_then(|recovery| recovery.end(name));
+        match ended.map_err(|error| errno_of(&error))? {
+            Some(ended) if ended.action != RecoverAction::RolledBack => Err(Errno::IO),
+            _ => Ok(Worked::default()),
+        }
+    }
+}
+
+fn errno_of(error: &JobError) -> Errno {
+    match error {
+        JobError::Storage { errno, .. } => *errno,
+        _ => Errno::IO,
+    }
+}
+
+impl FarWorker for FarJobs {
+    fn work(&self, on: &[Handle], order: &[u8], content: Vec<u8>) -> Result<Worked, Errno> {
+        match decoded(order).ok_or(Errno::PROTO)? {
+            Message::Begin => self.begin(on),
+            Message::Act(message) => self.act(*message, on, content),
+            Message::List(route) => self.list(&route, on),
+            Message::Recover { force } => self.recover(force),
+            Message::Commit(message) => self.commit(&message, on),
+            Message::RollBack { name } => self.roll_back(&name),
+            Message::CloseJournal => {
+                drop(self.journal.lock().take());
+                Ok(Worked::default())
+            }
+        }
+    }
+}
+
+/// It makes something under its own name in an old directory, which the journal knows.
+fn action_is_visible(action: &Action) -> bool {
+    match action {
+        Action::Create { at, .. } | Action::Move { to: at, .. } | Action::Link { to: at, .. } => at.visible,
+        _ => false,
+    }
+}
+
+fn at(on: &[Handle], place: Place) -> Result<Handle, Errno> {
+    on.get(place as usize).cloned().ok_or(Errno::PROTO)
+}
+
+/// The action that was sent.
+fn received(action: &Action<Place, FillMessage>, on: &[Handle], content: Vec<u8>) -> Result<Action, Errno> {
+    let content = Piece::Memory(Chunk::uncounted(content));
+    action.with(&mut |place| at(on, *place), &mut |fill| received_fill(fill, &content))
+}
+
+fn received_fill(fill: &FillMessage, content: &Piece) -> Result<Fill, Errno> {
+    let Piece::Memory(bytes) = content else {
+        return Err(Errno::PROTO);
+    };
+    let (mut from, available) = (0, bytes.bytes().len() as u64);
+    let mut pieces = Vec::with_capacity(fill.pieces.len());
+    for (range, has_bytes) in &fill.pieces {
+        let length = range.end.checked_sub(range.start).ok_or(Errno::PROTO)?;
+        if !has_bytes {
+            pieces.push((range.clone(), Piece::Zero));
+            continue;
+        }
+        let to = from + length.min(available);
+        if length > available - from {
+            return Err(Errno::PROTO);
+        }
+        pieces.push((range.clone(), content.slice(from, to)));
+        from = to;
+    }
+    Ok(Fill {
+        cut: fill.cut,
+        pieces,
+        size: fill.size,
+        reserve: fill
+            .reserve
+            .iter()
+            .filter(|range| range.start < range.end)
+            .cloned()
+            .collect(),
+        reached: fill.reached,
+    })
+}

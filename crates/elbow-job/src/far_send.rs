@@ -1,0 +1,274 @@
+//! The near end of a connection orders work at the far one: see [`crate::far_orders`].
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use elbow_file::{Completion, Errno, FarAnswer, FarEnd, Handle, Order};
+
+use crate::action::{Action, FillTarget};
+use crate::api::Ino;
+use crate::complete::Done;
+use crate::execute::{JournalState, unspill};
+use crate::far_orders::{
+    ActMessage, CommitEnd, CommitMessage, Context, DoneMessage, FillMessage, ListedMessage, Message, Place,
+    RootMessage, Slots, decoded, encoded,
+};
+use crate::look::Looked;
+use crate::model::{Fill, FoundEntry, Listing, Piece};
+use crate::report::Recovered;
+use crate::route::Route;
+
+/// Handles for what an action may open.
+#[derive(Debug)]
+pub(crate) struct Promises {
+    directories: Vec<Handle>,
+    file: Option<Handle>,
+    /// The directory that is created.
+    pub(crate) made: Option<Handle>,
+    job: Option<Handle>,
+}
+
+impl Promises {
+    fn of(far: &dyn FarEnd, action: &Action) -> Self {
+        let slots = Slots::of(action);
+        Self {
+            directories: std::iter::repeat_with(|| far.promise())
+                .take(slots.directories)
+                .collect(),
+            file: slots.file.then(|| far.promise()),
+            made: slots.made.then(|| far.promise()),
+            job: slots.job.then(|| far.promise()),
+        }
+    }
+
+    fn all(&self) -> Vec<Handle> {
+        let job = &self.job;
+        self.directories
+            .iter()
+            .chain(&self.file)
+            .chain(&self.made)
+            .chain(job)
+            .cloned()
+            .collect()
+    }
+
+    /// What the far end has done, with the handles of what it has opened.
+    fn done(self, answer: &FarAnswer, action: &Action) -> Result<FarDone, Errno> {
+        let message: DoneMessage = decoded(&answer.bytes).ok_or(Errno::PROTO)?;
+        let mut is_open = answer.made.iter().copied();
+        let mut open = |handle: Option<Handle>| handle.filter(|_| is_open.next().unwrap_or(false));
+        let directories: Vec<Handle> = self
+            .directories
+            .into_iter()
+            .filter_map(|handle| open(Some(handle)))
+            .collect();
+        let file = match action {
+            Action::Fill {
+                target: FillTarget::Open(file),
+                ..
+            } => Some(file.clone()),
+            _ => self.file.and_then(|file| open(Some(file))),
+        };
+        let made = self.made.and_then(|made| open(Some(made)));
+        let job_dir = self.job.and_then(|job| open(Some(job)));
+        Ok(FarDone {
+            done: Done {
+                directories: message.directories.into_iter().zip(directories).collect(),
+                file,
+                made,
+                is_made: message.is_made,
+                job_dir,
+                link_attributes: message.link_attributes,
+                loses_group: message.loses_group,
+                modes: message.modes,
+                calls: message.calls,
+            },
+            journal: message.journal,
+        })
+    }
+}
+
+/// What came of an action at the far end.
+#[derive(Debug)]
+pub(crate) struct FarDone {
+    pub(crate) done: Done,
+    pub(crate) journal: Option<JournalState>,
+}
+
+/// What has come of an action that was sent.
+#[derive(Debug)]
+pub(crate) struct FarAnswered {
+    pub(crate) ino: Ino,
+    pub(crate) action: Arc<Action>,
+    pub(crate) result: Result<FarDone, Errno>,
+    pub(crate) took: Duration,
+}
+
+/// An action on its way.
+struct Outgoing<'a> {
+    on: Vec<Handle>,
+    content: Vec<Cow<'a, [u8]>>,
+}
+
+impl<'a> Outgoing<'a> {
+    fn place(&mut self, handle: &Handle) -> Place {
+        self.on.push(handle.clone());
+        (self.on.len() - 1) as Place
+    }
+
+    fn fill(&mut self, fill: &'a Fill) -> Result<FillMessage, Errno> {
+        let mut pieces = Vec::with_capacity(fill.pieces.len());
+        for (range, piece) in &fill.pieces {
+            pieces.push((range.clone(), !matches!(piece, Piece::Zero)));
+            match piece {
+                Piece::Memory(chunk) => self.content.push(Cow::Borrowed(chunk.bytes())),
+                Piece::Spill(spilled) => {
+                    let bytes = unspill(spilled, 0, range.end - range.start)?;
+                    self.content.push(Cow::Owned(bytes));
+                }
+                Piece::Zero => {}
+            }
+        }
+        Ok(FillMessage {
+            cut: fill.cut,
+            pieces,
+            size: fill.size,
+            reserve: fill.reserve.iter().collect(),
+            reached: fill.reached,
+        })
+    }
+}
+
+/// Sends an action. `on_done` hears what came of it, on a thread that must not wait. Gives what the action is going to open.
+pub(crate) fn send(
+    far: &dyn FarEnd,
+    action: &Arc<Action>,
+    context: Context,
+    on_done: impl FnOnce(Result<FarDone, Errno>) + Send + 'static,
+) -> Option<Handle> {
+    let mut outgoing = Outgoing {
+        on: Vec::new(),
+        content: Vec::new(),
+    };
+    let message = outgoing_message(action, context, &mut outgoing);
+    let message = match message {
+        Ok(message) => message,
+        Err(errno) => {
+            on_done(Err(errno));
+            return None;
+        }
+    };
+    let promises = Promises::of(far, action);
+    let (makes, made) = (promises.all(), promises.made.clone());
+    let content: Vec<IoSlice<'_>> = outgoing.content.iter().map(|bytes| IoSlice::new(bytes)).collect();
+    let of = action.clone();
+    let done: Completion = Box::new(move |answer| on_done(answer.and_then(|answer| promises.done(&answer, &of))));
+    let order = Order {
+        on: &outgoing.on,
+        makes: &makes,
+        order: &encoded(&message),
+        content: &content,
+    };
+    far.send(&order, done);
+    made
+}
+
+fn outgoing_message<'a>(action: &'a Action, context: Context, outgoing: &mut Outgoing<'a>) -> Result<Message, Errno> {
+    let mut fill = match action {
+        Action::Create { fill, .. } | Action::Fill { fill, .. } => Some(outgoing.fill(fill)?),
+        _ => None,
+    };
+    let action = action.with(&mut |handle| Ok(outgoing.place(handle)), &mut |_| {
+        Ok::<_, Errno>(fill.take().expect("an action has one fill"))
+    })?;
+    Ok(Message::Act(Box::new(ActMessage { action, context })))
+}
+
+/// Looks at the directory of a job that is about to begin.
+pub(crate) fn begin(far: &dyn FarEnd, root: &Handle) -> Result<RootMessage, Errno> {
+    let order = Order {
+        on: std::slice::from_ref(root),
+        makes: &[],
+        order: &encoded(&Message::Begin),
+        content: &[],
+    };
+    decoded(&far.ask(&order)?.bytes).ok_or(Errno::PROTO)
+}
+
+/// Lists a directory with the attributes of all that is in it.
+pub(crate) fn list(far: &dyn FarEnd, route: &Route) -> Result<Looked, Errno> {
+    let mut on = Vec::new();
+    let at = route.with(&mut |handle| {
+        on.push(handle.clone());
+        Ok::<_, Errno>(0)
+    })?;
+    let handle = far.promise();
+    let order = Order {
+        on: &on,
+        makes: std::slice::from_ref(&handle),
+        order: &encoded(&Message::List(at)),
+        content: &[],
+    };
+    let answer = far.ask(&order)?;
+    let listed: ListedMessage = decoded(&answer.bytes).ok_or(Errno::PROTO)?;
+    let default_acl = listed.default_acl.map_err(Errno::from_raw_os_error);
+    Ok(match listed.entries {
+        None => Looked::Closed(handle, default_acl),
+        Some(entries) => {
+            let entries = entries.into_iter().map(|(entry, stat)| FoundEntry { entry, stat });
+            Looked::Listed(Listing {
+                entries: entries.collect(),
+                default_acl,
+                handle,
+            })
+        }
+    })
+}
+
+/// Ends dead jobs there; `None` if the answer cannot be understood.
+pub(crate) fn recover_there(far: &dyn FarEnd, root: &Handle, force: bool) -> Result<Vec<Recovered>, Errno> {
+    let order = Order {
+        on: std::slice::from_ref(root),
+        makes: &[],
+        order: &encoded(&Message::Recover { force }),
+        content: &[],
+    };
+    let answer = far.ask(&order)?;
+    decoded(&answer.bytes).ok_or(Errno::PROTO)
+}
+
+/// Commits a job whose own directory this is.
+pub(crate) fn commit(far: &dyn FarEnd, job: &Handle, message: &CommitMessage) -> Result<CommitEnd, Errno> {
+    let order = Order {
+        on: std::slice::from_ref(job),
+        makes: &[],
+        order: &encoded(&Message::Commit(Box::new(message.clone()))),
+        content: &[],
+    };
+    decoded(&far.ask(&order)?.bytes).ok_or(Errno::PROTO)
+}
+
+/// Ends a job, of which nothing stays.
+pub(crate) fn roll_back(far: &dyn FarEnd, name: &OsStr) -> Result<(), Errno> {
+    let order = Order {
+        on: &[],
+        makes: &[],
+        order: &encoded(&Message::RollBack { name: name.to_owned() }),
+        content: &[],
+    };
+    far.ask(&order).map(drop)
+}
+
+/// The journal of a job is about to be removed; nobody waits until it is closed.
+pub(crate) fn close_journal(far: &dyn FarEnd) {
+    let order = Order {
+        on: &[],
+        makes: &[],
+        order: &encoded(&Message::CloseJournal),
+        content: &[],
+    };
+    far.send(&order, Box::new(drop));
+}

@@ -1,0 +1,178 @@
+//! One request becomes one call of the storage at the far end.
+
+use std::io::IoSlice;
+
+use elbow_file::{Errno, FarWorker, Handle, Result, Storage};
+
+use crate::message::{Answer, Call};
+
+/// The longest read.
+const READ_BYTES_MAX: u32 = 16 << 20;
+
+/// What a call gave, beside its answer.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    /// What it opened, each in its place.
+    pub(crate) made: Vec<Option<Handle>>,
+    /// What travels beside the answer.
+    pub(crate) content: Vec<u8>,
+}
+
+/// Who carries requests out.
+#[derive(Clone, Copy)]
+pub(crate) struct Carrier<'a> {
+    pub(crate) storage: &'a dyn Storage,
+    pub(crate) worker: &'a dyn FarWorker,
+}
+
+impl Carrier<'_> {
+    /// Carries out one call on these objects, with the content that came with it.
+    pub(crate) fn carry_out(self, on: &[Handle], call: Call, content: Vec<u8>) -> Result<(Answer, Given)> {
+        match call {
+            Call::Work { order } => {
+                let worked = self.worker.work(on, &order, content)?;
+                let given = Given {
+                    made: worked.made,
+                    content: worked.answer,
+                };
+                let made = given.made.iter().map(Option::is_some).collect();
+                return Ok((Answer::Worked { made }, given));
+            }
+            Call::Rename { name, new_name, mode } => {
+                let [dir, new_dir] = two(on)?;
+                self.storage.rename(dir, &name, new_dir, &new_name, mode)?;
+            }
+            Call::Link { name, new_name } => {
+                let [dir, new_dir] = two(on)?;
+                self.storage.link(dir, &name, new_dir, &new_name)?;
+            }
+            Call::Release => {}
+            call => {
+                let [on] = on else { return Err(Errno::PROTO) };
+                return self.on_one(on, call, &content);
+            }
+        }
+        Ok((Answer::Done, Given::default()))
+    }
+
+    fn on_one(self, on: &Handle, call: Call, content: &[u8]) -> Result<(Answer, Given)> {
+        let call = match self.opening(on, call)? {
+            Ok(opened) => {
+                let made = vec![Some(opened)];
+                return Ok((
+                    Answer::Done,
+                    Given {
+                        made,
+                        ..Given::default()
+                    },
+                ));
+            }
+            Err(call) => call,
+        };
+        let call = match self.reading(on, call)? {
+            Ok(content) => {
+                return Ok((
+                    Answer::Bytes,
+                    Given {
+                        content,
+                        ..Given::default()
+                    },
+                ));
+            }
+            Err(call) => call,
+        };
+        let answer = match self.asking(on, call)? {
+            Ok(answer) => answer,
+            Err(call) => self.changing(on, call, content).map(|()| Answer::Done)?,
+        };
+        Ok((answer, Given::default()))
+    }
+
+    /// The calls that open something; any other is given back.
+    fn opening(self, dir: &Handle, call: Call) -> Result<std::result::Result<Handle, Call>> {
+        Ok(Ok(match call {
+            Call::OpenDir { name } => self.storage.open_dir(dir, &name)?,
+            Call::Create { name, mode } => self.storage.create(dir, &name, mode)?,
+            Call::CreateUnnamed { name, mode } => self.storage.create_unnamed(dir, &name, mode)?,
+            Call::Open { name, access } => self.storage.open(dir, &name, access)?,
+            other => return Ok(Err(other)),
+        }))
+    }
+
+    /// The calls that give bytes.
+    fn reading(self, on: &Handle, call: Call) -> Result<std::result::Result<Vec<u8>, Call>> {
+        Ok(Ok(match call {
+            Call::Read { offset, length } if length <= READ_BYTES_MAX => {
+                let mut bytes = vec![0; length as usize];
+                let read = self.storage.read(on, &mut bytes, offset)?;
+                bytes.truncate(read);
+                bytes
+            }
+            Call::Read { .. } => return Err(Errno::PROTO),
+            Call::GetXattr { name, key } => self.storage.get_xattr(on, &name, &key)?,
+            Call::GetXattrOpen { key } => self.storage.get_xattr_handle(on, &key)?,
+            other => return Ok(Err(other)),
+        }))
+    }
+
+    /// The other calls that change nothing.
+    fn asking(self, on: &Handle, call: Call) -> Result<std::result::Result<Answer, Call>> {
+        let storage = self.storage;
+        Ok(Ok(match call {
+            Call::Stat { name } => Answer::Stat(storage.stat(on, &name)?),
+            Call::StatUncached { name } => Answer::Stat(storage.stat_uncached(on, &name)?),
+            Call::StatOpen => Answer::Stat(storage.stat_handle(on)?),
+            Call::List => Answer::Entries(storage.list(on)?),
+            Call::Readlink { name } => Answer::Name(storage.readlink(on, &name)?),
+            Call::Space => Answer::Space(storage.space(on)?),
+            Call::ListXattrs { name } => Answer::Names(storage.list_xattrs(on, &name)?),
+            Call::NextData { offset } => Answer::Range(storage.next_data(on, offset)?),
+            Call::TryLock => Answer::Flag(storage.try_lock(on)?),
+            Call::Identity => Answer::Identity(storage.identity(on)?),
+            Call::FileSystemTraits => Answer::FileSystemTraits(storage.file_system_traits(on)?),
+            other => return Ok(Err(other)),
+        }))
+    }
+
+    /// The calls that change something and give nothing.
+    fn changing(self, on: &Handle, call: Call, content: &[u8]) -> Result<()> {
+        let storage = self.storage;
+        match call {
+            Call::Mkdir { name, mode } => storage.mkdir(on, &name, mode),
+            Call::Symlink { target, name } => storage.symlink(&target, on, &name),
+            Call::Mknod { name, kind, mode, rdev } => storage.mknod(on, &name, kind, mode, rdev),
+            Call::Unlink { name } => storage.unlink(on, &name),
+            Call::Rmdir { name } => storage.rmdir(on, &name),
+            Call::Chmod { name, mode } => storage.chmod(on, &name, mode),
+            Call::ChmodOpen { mode } => storage.chmod_handle(on, mode),
+            Call::Chown { name, uid, gid } => storage.chown(on, &name, uid, gid),
+            Call::ChownOpen { uid, gid } => storage.chown_handle(on, uid, gid),
+            Call::SetTimes { name, atime, mtime } => storage.set_times(on, &name, atime, mtime),
+            Call::SetTimesOpen { atime, mtime } => storage.set_times_handle(on, atime, mtime),
+            Call::Touch { name } => storage.touch(on, &name),
+            Call::SetXattr { name, key } => storage.set_xattr(on, &name, &key, content),
+            Call::SetXattrOpen { key } => storage.set_xattr_handle(on, &key, content),
+            Call::RemoveXattr { name, key } => storage.remove_xattr(on, &name, &key),
+            Call::RemoveXattrOpen { key } => storage.remove_xattr_handle(on, &key),
+            Call::Write { offset } => storage.write(on, &[IoSlice::new(content)], offset),
+            Call::Truncate { size } => storage.truncate(on, size),
+            Call::TruncateNamed { name, size } => storage.truncate_named(on, &name, size),
+            Call::Punch { offset, length } => storage.punch(on, offset, length),
+            Call::Allocate {
+                offset,
+                length,
+                keep_size,
+            } => storage.allocate(on, offset, length, keep_size),
+            Call::Sync => storage.sync(on),
+            Call::SyncAll => storage.sync_all(on),
+            _ => Err(Errno::PROTO),
+        }
+    }
+}
+
+fn two(on: &[Handle]) -> Result<[&Handle; 2]> {
+    match on {
+        [a, b] => Ok([a, b]),
+        _ => Err(Errno::PROTO),
+    }
+}

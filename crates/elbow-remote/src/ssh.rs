@@ -1,0 +1,286 @@
+//! The way to another machine: the user's own ssh(1), and `elbow serve` at its end.
+//!
+//! Nothing listens anywhere, and nothing runs after the connection has ended. The near end is told that there is a far end by its first
+//! bytes: a shell that prints something there before (a greeting in `.bashrc`) is told from it, and named.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use percent_encoding::percent_decode_str;
+use thiserror::Error;
+use url::Url;
+
+use crate::greet::ConnectError;
+use crate::link::Link;
+use crate::storage::RemoteStorage;
+
+/// What ssh(1) ends with when there was no connection.
+const SSH_FAILED: i32 = 255;
+/// What a shell ends with when it has no such program.
+const NOT_FOUND: i32 = 127;
+/// So long the far end may take to end what it has begun, once the connection is closed: it may roll back a job.
+const END_PATIENCE: Duration = Duration::from_secs(60);
+const GLANCE: Duration = Duration::from_millis(5);
+
+/// Where a directory is: `ssh://[USER@]HOST[:PORT][/PATH]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SshTarget {
+    /// Who to log in as; else as ssh(1) is configured.
+    pub user: Option<String>,
+    /// The machine, as ssh(1) takes it.
+    pub host: String,
+    /// The port; else as ssh(1) is configured.
+    pub port: Option<u16>,
+    /// The directory there; `/~/` in front of it stands for the home directory.
+    pub path: Option<PathBuf>,
+}
+
+/// A target that is none.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{0}; a target is ssh://[USER@]HOST[:PORT][/PATH]")]
+pub struct BadTarget(String);
+
+impl FromStr for SshTarget {
+    type Err = BadTarget;
+
+    fn from_str(text: &str) -> Result<Self, BadTarget> {
+        let bad = |why: &str| BadTarget(format!("{text}: {why}"));
+        let url = Url::parse(text).map_err(|error| bad(&error.to_string()))?;
+        if url.scheme() != "ssh" {
+            return Err(bad("not an ssh:// address"));
+        }
+        if url.password().is_some() {
+            return Err(bad(
+                "a password does not belong into an address; ssh asks for it, or use a key",
+            ));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(bad(
+                "? and # have no meaning in it; write %3F and %23 where they belong to a path",
+            ));
+        }
+        let host = url.host_str().unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let decoded = |part: &str| percent_decode_str(part).collect::<Vec<u8>>();
+        let user = String::from_utf8(decoded(url.username())).map_err(|_| bad("the user is not UTF-8"))?;
+        // What begins like an option would be one to ssh(1).
+        if host.is_empty() || host.starts_with('-') || user.starts_with('-') {
+            return Err(bad("no name of a machine or user"));
+        }
+        let path = decoded(url.path());
+        let path = path.strip_prefix(b"/~/").unwrap_or(&path);
+        let path = Some(PathBuf::from(OsStr::from_bytes(path))).filter(|path| !path.as_os_str().is_empty());
+        Ok(Self {
+            user: Some(user).filter(|user| !user.is_empty()),
+            host: host.to_owned(),
+            port: url.port(),
+            path,
+        })
+    }
+}
+
+impl std::fmt::Display for SshTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.user {
+            Some(user) => write!(f, "{user}@{}", self.host),
+            None => f.write_str(&self.host),
+        }
+    }
+}
+
+/// How the far end is reached.
+#[derive(Clone, Debug)]
+pub struct Login {
+    /// The program that is run as ssh(1).
+    pub ssh: OsString,
+    /// `elbow` at the far end.
+    pub elbow: OsString,
+    /// Nobody is there to be asked for a password.
+    pub is_batch: bool,
+}
+
+impl Default for Login {
+    fn default() -> Self {
+        Self {
+            ssh: "ssh".into(),
+            elbow: "elbow".into(),
+            is_batch: false,
+        }
+    }
+}
+
+/// The connection: ssh(1), which ends with it.
+#[derive(Debug)]
+pub struct Ssh {
+    child: Child,
+    link: Option<Arc<Link>>,
+}
+
+impl Ssh {
+    /// Connects to `elbow serve` for a directory of another machine.
+    ///
+    /// # Errors
+    /// Why there is no connection.
+    pub fn connect(target: &SshTarget, root: &Path, login: &Login) -> Result<(RemoteStorage, Self), ConnectError> {
+        let mut command = command(target, root, login);
+        let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = started.map_err(|error| ConnectError::NotStarted {
+            program: login.ssh.clone().into(),
+            error,
+        })?;
+        let (to, from) = (child.stdin.take(), child.stdout.take());
+        let (to, from) = to.zip(from).expect("both are pipes");
+        let mut ssh = Self { child, link: None };
+        match RemoteStorage::connect(&target.to_string(), from, to) {
+            Ok(storage) => {
+                ssh.link = Some(storage.link());
+                Ok((storage, ssh))
+            }
+            Err(error) => Err(ssh.explained(error, target, login)),
+        }
+    }
+
+    /// Who ended first knows why.
+    fn explained(mut self, error: ConnectError, target: &SshTarget, login: &Login) -> ConnectError {
+        let ended = matches!(error, ConnectError::Broken { .. }).then(|| self.wait(END_PATIENCE));
+        let host = target.to_string();
+        match ended.flatten().and_then(|status| status.code()) {
+            Some(SSH_FAILED) => ConnectError::NoLogin { host },
+            Some(NOT_FOUND) => ConnectError::NoProgram {
+                host,
+                program: login.elbow.display().to_string(),
+            },
+            _ => error,
+        }
+    }
+
+    /// Waits until the far end is done with what the end of the connection makes it do; `None` when it is not within that time.
+    pub fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let until = Instant::now() + patience;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) if Instant::now() < until => std::thread::sleep(GLANCE),
+                _ => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Ssh {
+    /// Closes the connection, and waits for the far end, which may have a job to end.
+    fn drop(&mut self) {
+        if let Some(link) = self.link.take() {
+            link.close();
+        }
+        if self.wait(END_PATIENCE).is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn command(target: &SshTarget, root: &Path, login: &Login) -> Command {
+    let mut command = Command::new(&login.ssh);
+    if login.is_batch {
+        command.args(["-o", "BatchMode=yes"]);
+    }
+    if let Some(port) = target.port {
+        command.arg("-p").arg(port.to_string());
+    }
+    if let Some(user) = &target.user {
+        command.arg("-l").arg(user);
+    }
+    // No terminal, no agent and no window is needed there.
+    command.args(["-T", "-a", "-x", "--", &target.host]);
+    let mut words = Vec::new();
+    for word in [
+        login.elbow.as_os_str(),
+        OsStr::new("serve"),
+        OsStr::new("--stdio"),
+        OsStr::new("--root"),
+        root.as_os_str(),
+    ] {
+        words.extend_from_slice(if words.is_empty() { b"" } else { b" " });
+        // A word with a zero byte is none to any shell, and no path.
+        let quoted = shlex::bytes::try_quote(word.as_bytes()).unwrap_or_default();
+        words.extend_from_slice(&quoted);
+    }
+    command.arg(OsStr::from_bytes(&words));
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(text: &str) -> Result<SshTarget, BadTarget> {
+        text.parse()
+    }
+
+    fn plain(host: &str) -> SshTarget {
+        SshTarget {
+            user: None,
+            host: host.into(),
+            port: None,
+            path: None,
+        }
+    }
+
+    #[test]
+    fn an_address_has_a_machine_and_what_else_is_said() {
+        assert_eq!(target("ssh://box"), Ok(plain("box")));
+        let all = SshTarget {
+            user: Some("alice".into()),
+            port: Some(2222),
+            path: Some("/home/my files".into()),
+            ..plain("fe80::1")
+        };
+        assert_eq!(target("ssh://alice@[fe80::1]:2222/home/my%20files"), Ok(all));
+        let path = |text| target(text).unwrap().path;
+        assert_eq!(path("ssh://box/"), Some("/".into()));
+        assert_eq!(
+            path("ssh://box/~/results"),
+            Some("results".into()),
+            "below the home directory"
+        );
+        assert_eq!(path("ssh://box/~/"), None);
+    }
+
+    #[test]
+    fn what_is_no_address_says_what_one_is() {
+        for bad in [
+            "box",
+            "sftp://box/x",
+            "ssh:///x",
+            "ssh://-oProxyCommand=x/y",
+            "ssh://-l@box/",
+            "ssh://alice:secret@box/",
+            "ssh://box/a?b",
+            "ssh://box:99999/",
+        ] {
+            let error = target(bad).expect_err(bad).to_string();
+            assert!(error.contains("ssh://[USER@]HOST[:PORT][/PATH]"), "{error}");
+            assert!(!bad.contains("secret") || error.contains("password"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_goes_through_a_shell_is_quoted() {
+        let all = SshTarget {
+            user: Some("alice".into()),
+            port: Some(2222),
+            ..plain("box")
+        };
+        let command = command(&all, Path::new("/it's; rm -rf $HOME"), &Login::default());
+        let words: Vec<&OsStr> = command.get_args().collect();
+        assert_eq!(words[..9], ["-p", "2222", "-l", "alice", "-T", "-a", "-x", "--", "box"]);
+        let told = shlex::split(words[9].to_str().unwrap()).unwrap();
+        assert_eq!(told, ["elbow", "serve", "--stdio", "--root", "/it's; rm -rf $HOME"]);
+    }
+}

@@ -1,0 +1,170 @@
+//! `--via`: a directory that is reached by ssh, instead of through its mount.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::ensure;
+use elbow_mount::sshfs_source;
+use elbow_remote::{ConnectError, Login, SshTarget};
+use serde::{Deserialize, Serialize};
+
+/// Another program than ssh(1).
+const SSH: &str = "ELBOW_SSH";
+/// Where `elbow` is at the far end.
+const FAR_ELBOW: &str = "ELBOW_VIA_PROGRAM";
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Via {
+    /// By ssh where the directory is an sshfs mount of a machine that lets us in without a question.
+    Auto,
+    /// Through the mount.
+    Mount,
+    /// There.
+    Ssh(SshTarget),
+}
+
+impl FromStr for Via {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "mount" => Ok(Self::Mount),
+            other => other
+                .parse()
+                .map(Self::Ssh)
+                .map_err(|error: elbow_remote::BadTarget| error.to_string()),
+        }
+    }
+}
+
+/// How the storage of a directory is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Reached {
+    /// Through the file system that is mounted here.
+    #[default]
+    Mount,
+    /// By ssh, through `elbow` at the far end.
+    Elbow,
+}
+
+/// A place to connect to.
+#[derive(Debug)]
+pub(crate) struct Far {
+    pub(crate) target: SshTarget,
+    /// The directory there.
+    pub(crate) root: PathBuf,
+    /// No connection is no error.
+    pub(crate) is_optional: bool,
+}
+
+impl Via {
+    /// Where the directories are to be reached, each; `None`: through the mount.
+    pub(crate) fn of_each(&self, directories: &[PathBuf]) -> anyhow::Result<Vec<Option<Far>>> {
+        if let Self::Ssh(SshTarget { path: Some(path), .. }) = self {
+            ensure!(
+                directories.len() == 1,
+                "--via with a path ({}) is for one directory; leave the path out where each has the same path there",
+                path.display()
+            );
+        }
+        directories.iter().map(|directory| self.of(directory)).collect()
+    }
+
+    fn of(&self, directory: &Path) -> anyhow::Result<Option<Far>> {
+        Ok(match self {
+            Self::Mount => None,
+            Self::Auto => sshfs_source(directory)?.and_then(|(host, path)| of_mount(&host, path)),
+            Self::Ssh(target) => Some(Far {
+                root: match &target.path {
+                    Some(path) => path.clone(),
+                    None => std::path::absolute(directory)?,
+                },
+                target: target.clone(),
+                is_optional: false,
+            }),
+        })
+    }
+}
+
+/// What sshfs has mounted from `[USER@]HOST`.
+fn of_mount(host: &str, path: PathBuf) -> Option<Far> {
+    let (user, host) = match host.rsplit_once('@') {
+        Some((user, host)) => (Some(user.to_owned()), host),
+        None => (None, host),
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let is_name = |name: &str| !name.is_empty() && !name.starts_with('-');
+    (is_name(host) && user.as_deref().is_none_or(is_name)).then(|| Far {
+        target: SshTarget {
+            user,
+            host: host.to_owned(),
+            port: None,
+            path: None,
+        },
+        root: path,
+        is_optional: true,
+    })
+}
+
+impl Far {
+    /// How to log in.
+    pub(crate) fn login(&self) -> Login {
+        let named = |variable, usual: &str| std::env::var_os(variable).unwrap_or_else(|| OsString::from(usual));
+        Login {
+            ssh: named(SSH, "ssh"),
+            elbow: named(FAR_ELBOW, "elbow"),
+            is_batch: self.is_optional,
+        }
+    }
+
+    /// What is to be done about a connection that there is not.
+    pub(crate) fn advice(error: &ConnectError) -> String {
+        match error {
+            ConnectError::NoProgram { .. } => format!("{error} ({FAR_ELBOW}=PATH)"),
+            other => other.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_sshfs_shows_of_itself_names_a_machine() {
+        let far = of_mount("alice@box", "/data".into()).unwrap();
+        assert_eq!((far.target.user.as_deref(), &*far.target.host), (Some("alice"), "box"));
+        assert!(far.login().is_batch, "nobody is asked who did not ask for it");
+        let far = of_mount("[fe80::1]", "data".into()).unwrap();
+        assert_eq!((far.target.user, &*far.target.host), (None, "fe80::1"));
+        assert!(
+            of_mount("-oProxyCommand=x", "/".into()).is_none(),
+            "it would be an option of ssh"
+        );
+        assert!(of_mount("-l@box", "/".into()).is_none());
+    }
+
+    #[test]
+    fn an_address_with_a_path_is_for_one_directory() {
+        let two = [PathBuf::from("/a"), PathBuf::from("/b")];
+        let via: Via = "ssh://box/data".parse().unwrap();
+        assert!(via.of_each(&two).unwrap_err().to_string().contains("one directory"));
+        assert_eq!(
+            via.of_each(&two[..1]).unwrap()[0].as_ref().unwrap().root,
+            Path::new("/data")
+        );
+        let via: Via = "ssh://box".parse().unwrap();
+        let roots: Vec<PathBuf> = via
+            .of_each(&two)
+            .unwrap()
+            .into_iter()
+            .flatten()
+            .map(|far| far.root)
+            .collect();
+        assert_eq!(roots, two, "the same path as here");
+    }
+}
