@@ -37,3 +37,4 @@ mod subvolumes;
 mod surroundings;
 mod test_dir;
 mod testbeds;
+mod via;

@@ -1,0 +1,378 @@
+//! Jobs by ssh: `elbow run --via`. The far end is a real sshd behind a delay, and `elbow serve` as it starts it; only where another user of
+//! another machine is needed, a script stands for ssh that becomes that user.
+//!
+//! ```text
+//!   ROOT/far     the directory of the job, as the far end has it
+//!   ROOT/near    where the command sees it; it is not there before and after
+//!   ROOT/out     outside of the job ($OUT)
+//!   ROOT/via     what is run as ssh
+//! ```
+//!
+//! What is the same for all storages is not repeated here: the whole of these tests runs by ssh with `ELBOW_VIA=ssh://HOST` (CONTRIBUTING.md).
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use elbow_testkit::cases::{rounds, seed};
+use elbow_testkit::sshbed::SshTestbed;
+use elbow_testkit::tree::Tree;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::commands::{Place, Run, Running, wait_for};
+use crate::loop_disk::LoopDisk;
+use crate::test_dir::{TestDir, make_old_tree, snapshot_of, ssh_server, staging_below};
+
+const ONE_WAY: Duration = Duration::from_millis(2);
+const OLD: &str = "mkdir -p d/sub gone/deep moves; for i in 1 2 3 4 5 6; do seq $i > d/$i; seq $i > gone/$i; done
+    echo in > moves/in; seq 1000 > log; echo old > replaced; echo 1 > one; echo 2 > two";
+const SCRIPT: &str = "set -e; cd near; mkdir -p new/a/b; for i in $(seq 60); do seq $i > new/a/b/$i; done; echo fresh > d/sub/fresh; echo more >> log
+    printf X >> d/3; echo new > tmp; mv tmp replaced; rm -r gone; mv moves new/moved; mv one three; rm two; ln -s three two; chmod 600 d/1
+    ln d/4 d/again; head -c 5000000 /dev/zero | tr '\\0' x > big; mkfifo pipe; cat d/sub/fresh > seen; touch -d @1000000000 new/a";
+/// Kills of each kind in a usual run.
+const KILLS: u64 = 24;
+
+struct Testbed {
+    // Ended before the directory goes.
+    bed: SshTestbed,
+    dir: TempDir,
+}
+
+impl Testbed {
+    fn new() -> Option<Self> {
+        let (dir, bed) = ssh_server(&["seed", "out"], ONE_WAY)?;
+        let testbed = Self { bed, dir };
+        make_old_tree(&testbed.path("seed"), &testbed.path("out"), OLD);
+        let access = testbed.bed.access();
+        let quoted: Vec<String> = access.options.iter().map(|option| format!("'{option}'")).collect();
+        testbed.write_via(&format!("exec ssh {} \"$@\"", quoted.join(" ")));
+        testbed.restore();
+        Some(testbed)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write_via(&self, script: &str) {
+        write_program(&self.path("via"), script);
+    }
+
+    fn restore(&self) {
+        let script = "rm -rf far; cp -a seed far";
+        let (work, out) = (self.dir.path(), self.path("out"));
+        Place { work, out: &out }.shell(script).assert_code(0);
+    }
+
+    fn target(&self) -> String {
+        format!("ssh://{}{}", self.bed.access().host, self.path("far").display())
+    }
+
+    fn start(&self, options: &[&str], script: &str) -> Running {
+        let target = self.target();
+        start(self.dir.path(), &[&["--via", &target], options].concat(), script)
+    }
+
+    fn run(&self, script: &str) -> Run {
+        self.start(&["--json"], script).finish()
+    }
+
+    fn tree(&self) -> Tree {
+        snapshot_of(&self.path("far"))
+    }
+
+    /// The far ends that serve the directory.
+    fn far_ends(&self) -> Vec<u32> {
+        let serves = format!("serve\0--stdio\0--root\0{}\0", self.path("far").display());
+        let all = fs::read_dir("/proc").expect("procfs").flatten();
+        let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let is_one = |pid: &u32| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&words).ends_with(&serves)
+        };
+        numbers.filter(is_one).collect()
+    }
+
+    /// What the script leaves without a job.
+    fn native(&self) -> Tree {
+        self.restore();
+        let (work, out) = (self.dir.path(), self.path("out"));
+        fs::rename(self.path("far"), self.path("near")).expect("a rename");
+        Place { work, out: &out }.shell(SCRIPT).assert_code(0);
+        fs::rename(self.path("near"), self.path("far")).expect("a rename");
+        let tree = self.tree().without_times();
+        self.restore();
+        tree
+    }
+}
+
+fn write_program(path: &Path, script: &str) {
+    fs::write(path, format!("#!/bin/sh\n{script}\n")).expect("a script");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a mode");
+}
+
+/// Starts a job whose directory is `near`, below this one.
+fn start(dir: &Path, options: &[&str], script: &str) -> Running {
+    let (via, out) = (dir.join("via"), dir.join("out"));
+    let ssh = format!("ELBOW_SSH={}", via.display());
+    let program = format!("ELBOW_VIA_PROGRAM={}", env!("CARGO_BIN_EXE_elbow"));
+    let options = [&["--on", "near"], options].concat();
+    Place { work: dir, out: &out }.start_job(&["env", &ssh, &program], &options, script)
+}
+
+/// The object that a run says at its end.
+fn report(run: &Run) -> Value {
+    let last = run.err.lines().last().unwrap_or_default();
+    serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {}", run.err))
+}
+
+#[test]
+fn a_job_by_ssh_leaves_what_it_leaves_without_one() {
+    let Some(testbed) = Testbed::new() else { return };
+    let after = testbed.native();
+    let run = testbed.run(SCRIPT);
+    run.assert_code(0);
+    assert_eq!(report(&run)["via"], "elbow");
+    testbed.tree().without_times().assert_equals(&after);
+    assert_eq!(
+        testbed.path("far/new/a").metadata().expect("a directory").mtime(),
+        1_000_000_000
+    );
+    assert!(!testbed.path("near").exists(), "it was there for the time of the job");
+    assert!(testbed.far_ends().is_empty(), "nothing runs afterwards");
+}
+
+#[test]
+fn a_command_that_fails_leaves_the_far_end_as_it_was() {
+    let Some(testbed) = Testbed::new() else { return };
+    let before = testbed.tree();
+    let run = testbed.run(&format!("{SCRIPT}; exit 3"));
+    run.assert_code(3);
+    assert_eq!(report(&run)["outcome"], "rolled_back");
+    testbed.tree().assert_equals(&before);
+    assert!(testbed.far_ends().is_empty());
+}
+
+/// What ends all of a sudden.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Victim {
+    /// `elbow run`, and with it the command.
+    Near,
+    /// ssh(1): as the network does.
+    Connection,
+    /// `elbow serve`.
+    Far,
+}
+
+impl Testbed {
+    fn kill(&self, victim: Victim, job: &Running) {
+        match victim {
+            Victim::Near => job.signal_group("KILL"),
+            Victim::Far => kill_all(&self.far_ends()),
+            Victim::Connection => kill_all(&self.connections()),
+        }
+    }
+
+    /// The processes of ssh(1) that go there.
+    fn connections(&self) -> Vec<u32> {
+        let key = self.path("ssh/user_key").display().to_string();
+        let all = fs::read_dir("/proc").expect("procfs").flatten();
+        let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let is_one = |pid: &u32| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            words.starts_with(b"ssh\0") && String::from_utf8_lossy(&words).contains(&key)
+        };
+        numbers.filter(is_one).collect()
+    }
+}
+
+fn kill_all(processes: &[u32]) {
+    for process in processes {
+        // It may have ended by itself.
+        let _ = Command::new("kill").args(["-s", "KILL", &process.to_string()]).status();
+    }
+}
+
+/// Kills at random moments of real jobs: of the near end, the connection and the far end. `ROUNDS=n` kills so many of each.
+#[test]
+fn whatever_ends_the_tree_is_the_old_or_the_new() {
+    let Some(testbed) = Testbed::new() else { return };
+    let after = testbed.native();
+    let before = testbed.tree().without_times();
+    let began = Instant::now();
+    testbed.run(SCRIPT).assert_code(0);
+    let usual = began.elapsed();
+    let mut random = StdRng::seed_from_u64(seed());
+    let (mut old, mut new) = (0, 0);
+    for round in 0..3 * rounds(KILLS) {
+        let victim = [Victim::Near, Victim::Connection, Victim::Far][round as usize % 3];
+        testbed.restore();
+        let job = testbed.start(&["--json"], SCRIPT);
+        std::thread::sleep(usual.mul_f64(random.random_range(0.1..1.05)));
+        testbed.kill(victim, &job);
+        let run = job.finish();
+        wait_for("the far end to end its job", || testbed.far_ends().is_empty());
+        if victim == Victim::Far {
+            // Nobody is there to end it but who comes next.
+            let (work, out) = (testbed.path("far"), testbed.path("out"));
+            let recover = [env!("CARGO_BIN_EXE_elbow"), "recover", "."];
+            Place { work: &work, out: &out }.start(&recover).finish().assert_code(0);
+        }
+        let what = format!("{victim:?}, round {round}, exit code {}: {}", run.code, run.err);
+        assert_eq!(staging_below(&testbed.path("far")), 0, "{what}");
+        let found = testbed.tree().without_times();
+        if found == after {
+            new += 1;
+        } else {
+            let difference = found.difference(&before);
+            assert!(difference.is_none(), "{what}: {}", difference.unwrap_or_default());
+            assert!(run.code != 0, "{what}");
+            old += 1;
+        }
+        let _ = fs::remove_dir(testbed.path("near")); // of one that was killed
+    }
+    eprintln!("{old} times the old tree, {new} times the new one");
+    assert!(old > 0 && new > 0, "the moments were of one kind only: {old} and {new}");
+}
+
+/// The far end runs as another user: a script becomes that one.
+#[test]
+fn another_users_machine_shows_the_users_files_as_own() {
+    let dir = tempfile::Builder::new()
+        .prefix("elbow-via-")
+        .tempdir()
+        .expect("a directory");
+    let path = |name: &str| dir.path().join(name);
+    for name in ["far", "out"] {
+        fs::create_dir(path(name)).expect("a directory");
+    }
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("a mode");
+    fs::copy(env!("CARGO_BIN_EXE_elbow"), path("elbow")).expect("a copy of the program that all may run");
+    let daemon = "exec setpriv --reuid=1 --regid=1 --clear-groups --inh-caps=-all sh -c";
+    let program = path("elbow").display().to_string();
+    write_program(
+        &path("via"),
+        &format!("for last; do :; done; cd /; {daemon} \"{program} ${{last#* }}\""),
+    );
+    fs::write(path("far/old"), "old").expect("a file");
+    for name in ["far", "far/old"] {
+        std::os::unix::fs::chown(path(name), Some(1), Some(1)).expect("root");
+    }
+    let target = format!("ssh://box{}", path("far").display());
+    let script = "set -e; cd near; stat -c '%u %g' old > \"$OUT/seen\"; echo more >> old; mkdir new; echo x > new/x; stat -c '%u %g' new/x >> \"$OUT/seen\"";
+    let run = start(dir.path(), &["--via", &target], script).finish();
+    run.assert_code(0);
+    assert_eq!(
+        fs::read_to_string(path("out/seen")).expect("what was seen"),
+        "0 0\n0 0\n"
+    );
+    for name in ["far/old", "far/new", "far/new/x"] {
+        let metadata = path(name).metadata().expect("it is there");
+        assert_eq!((metadata.uid(), metadata.gid()), (1, 1), "{name}");
+    }
+    assert_eq!(fs::read(path("far/old")).expect("a file"), b"oldmore\n");
+    // What that user may not do there is no different by way of root here.
+    fs::create_dir(path("far/closed")).expect("a directory of root's");
+    let run = start(dir.path(), &["--no-keep", "--via", &target], "echo x > near/closed/x").finish();
+    run.assert_code(125);
+    assert!(run.err.contains("closed"), "{}", run.err);
+    assert_eq!(staging_below(&path("far")), 0);
+}
+
+#[test]
+fn a_full_disk_at_the_far_end_is_told_and_changes_nothing() {
+    let Some(testbed) = Testbed::new() else { return };
+    let Some(disk) = LoopDisk::new(32 << 20) else { return };
+    let far = disk.path().join("d");
+    fs::create_dir(&far).expect("a directory");
+    fs::write(far.join("old"), "old").expect("a file");
+    let before = snapshot_of(&far);
+    let target = format!("ssh://{}{}", testbed.bed.access().host, far.display());
+    let script = "head -c 60000000 /dev/zero | tr '\\0' x > near/big; echo new > near/old";
+    let run = start(testbed.dir.path(), &["--json", "--no-keep", "--via", &target], script).finish();
+    assert!(
+        run.code != 0 && run.err.contains("No space left on device"),
+        "{}: {}",
+        run.code,
+        run.err
+    );
+    snapshot_of(&far).assert_equals(&before);
+}
+
+#[test]
+fn an_sshfs_mount_is_reached_by_ssh_if_that_asks_nothing() {
+    let Some(testbed) = Testbed::new() else { return };
+    fs::create_dir(testbed.path("near")).expect("a directory");
+    let script = "set -e; cd near; echo more >> one; mkdir -p new/there; echo x > new/there/x";
+    for (way, via) in [("elbow", None), ("mount", Some("exit 255"))] {
+        let mount = testbed
+            .bed
+            .mount(&testbed.path("far"), &testbed.path("near"))
+            .expect("an sshfs mount");
+        if let Some(script) = via {
+            testbed.write_via(script);
+        }
+        let run = start(testbed.dir.path(), &["--json", "--via", "auto"], script).finish();
+        run.assert_code(0);
+        let report = report(&run);
+        assert_eq!(report["via"], way);
+        let note = report["notes"][0].as_str().unwrap_or_default();
+        assert!(
+            note.contains(if way == "elbow" {
+                "by `elbow` on"
+            } else {
+                "no connection"
+            }),
+            "{note}"
+        );
+        drop(mount);
+        assert_eq!(fs::read(testbed.path("far/one")).expect("a result"), b"1\nmore\n");
+        assert!(testbed.path("far/new/there").is_dir(), "stored by {way}");
+        // Not removed: it is what is mounted.
+        fs::remove_dir_all(testbed.path("far/new")).expect("a result");
+        fs::write(testbed.path("far/one"), "1\n").expect("a file");
+    }
+}
+
+#[test]
+fn a_far_end_that_is_none_is_named() {
+    let test_dir = TestDir::new("printf old > old");
+    test_dir.restore();
+    let root = test_dir.root();
+    for (script, said) in [
+        ("echo 'Welcome to box!'; sleep 1", "Welcome to box!"),
+        ("exit 127", "there is no `"),
+        ("exit 255", "no connection"),
+        ("for last; do :; done; exec sh -c \"$last/missing\"", "missing"),
+        ("printf ELBOWVIA; head -c 100000 /dev/urandom", "box"),
+        // A message of 4 GiB.
+        (
+            "printf 'ELBOWVIA\\377\\377\\377\\377\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0'; sleep 1",
+            "too long",
+        ),
+    ] {
+        write_program(&root.join("via"), script);
+        let target = format!("ssh://box{}", test_dir.work("").display());
+        let run = start(&root, &["--via", target.trim_end_matches('/')], "echo x > near/x").finish();
+        run.assert_code(125);
+        assert!(
+            run.err.contains(said) && run.err.contains("box"),
+            "{script}: {}",
+            run.err
+        );
+        assert!(!root.join("near").exists());
+    }
+    assert_eq!(test_dir.content("old"), b"old");
+    let run = start(&root, &["--via", "box:/data"], "true").finish();
+    assert!(
+        run.code == 125 && run.err.contains("ssh://[USER@]HOST"),
+        "{}: {}",
+        run.code,
+        run.err
+    );
+}
