@@ -1,7 +1,9 @@
 //! One case, natively and as a job, each on its own copy of the old tree.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, PipeWriter};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -31,6 +33,8 @@ pub struct Programs {
     arguments: Vec<String>,
     /// A bug to plant in the job's workers.
     pub bug: Option<Bug>,
+    /// Variables of the environment of all that is started.
+    environment: Vec<(&'static str, OsString)>,
 }
 
 impl Programs {
@@ -44,7 +48,27 @@ impl Programs {
             actor: Arc::new(Reachable::new(actor)?),
             arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
             bug: None,
+            environment: Vec::new(),
         })
+    }
+
+    /// Lets `elbow run` reach its directory by ssh. A script stands for that, which is put at a path where everybody may run it: what is run as the far
+    /// end is on this machine, and has the same directory.
+    ///
+    /// # Errors
+    /// What writing the script says.
+    pub fn by_ssh(&mut self, script: &Path) -> io::Result<()> {
+        fs::write(
+            script,
+            "#!/bin/sh\nfor last; do :; done\ncd / && exec sh -c \"$last\"\n",
+        )?;
+        fs::set_permissions(script, fs::Permissions::from_mode(0o755))?;
+        self.environment = vec![
+            ("ELBOW_VIA", "ssh://here".into()),
+            ("ELBOW_SSH", script.into()),
+            ("ELBOW_VIA_PROGRAM", self.elbow.path().into()),
+        ];
+        Ok(())
     }
 }
 
@@ -253,7 +277,10 @@ impl<'a> Stage<'a> {
         }
         who.extend_from_slice(words);
         let mut command = Command::new(&who[0]);
-        command.args(&who[1..]).current_dir("/"); // Whoever it is may go there.
+        command
+            .args(&who[1..])
+            .envs(self.programs.environment.iter().map(|(name, value)| (name, value)))
+            .current_dir("/"); // Whoever it is may go there.
         command
     }
 

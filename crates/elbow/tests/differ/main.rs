@@ -40,6 +40,9 @@ const SEEDS: [(Storage, u64); 9] = [
     (Storage::SshfsOther, 40),
 ];
 
+/// The same where the directory is reached by ssh: what the storage is like matters less there.
+const SEEDS_BY_SSH: [(Storage, u64); 3] = [(Storage::Tmpfs, 120), (Storage::Ext4, 120), (Storage::Overlayfs, 40)];
+
 /// How many times as many under `SOAK`: 100,000.
 const SOAK: u64 = 50;
 
@@ -123,15 +126,19 @@ fn news(storage: Storage, summary: &Summary) -> Vec<String> {
 }
 
 fn assert_same_on(storages_of_layer: &[Storage]) {
+    let layer = SEEDS
+        .into_iter()
+        .filter(|(storage, _)| storages_of_layer.contains(storage));
+    assert_same(layer, false);
+}
+
+fn assert_same(layer: impl Iterator<Item = (Storage, u64)>, is_by_ssh: bool) {
     if !has_mounts() {
         return;
     }
-    let programs = programs(None);
+    let mut programs = programs(None);
     let (known, mut new) = (known(), Vec::new());
-    for (storage, usual) in SEEDS
-        .into_iter()
-        .filter(|(storage, _)| storages_of_layer.contains(storage))
-    {
+    for (storage, usual) in layer {
         if let Some(missing) = SshTestbed::missing().filter(|_| storage.is_far()) {
             assert!(
                 std::env::var_os("CI").is_none_or(|value| value != "true"),
@@ -141,6 +148,9 @@ fn assert_same_on(storages_of_layer: &[Storage]) {
             continue;
         }
         let test_storage = StorageHost::new(storage).unwrap_or_else(|error| panic!("{}: {error}", storage.name()));
+        if is_by_ssh {
+            programs.by_ssh(&test_storage.path("as-ssh")).expect("a script");
+        }
         let trial_context = TrialContext {
             test_storage: &test_storage,
             programs: &programs,
@@ -168,6 +178,11 @@ fn random_calls_on_local_storage_are_what_they_are_without_a_job() {
 #[test]
 fn random_calls_on_slow_storage_are_what_they_are_without_a_job() {
     assert_same_on(&[Storage::Slowfs, Storage::Sshfs, Storage::SshfsUser, Storage::SshfsOther]);
+}
+
+#[test]
+fn random_calls_by_ssh_are_what_they_are_without_a_job() {
+    assert_same(SEEDS_BY_SSH.into_iter(), true);
 }
 
 /// Each was found once, made small, and is fixed or known.
