@@ -244,14 +244,28 @@ pub(crate) enum When {
     Never,
 }
 
+/// How a directory is reached.
+#[derive(Args, Debug)]
+pub(crate) struct ViaArgs {
+    /// Reach DIR by ssh instead of through its mount, which need not be there: `ssh://[USER@]HOST[:PORT][/PATH]`; `auto` does so for what sshfs has mounted.
+    #[arg(long, value_name = "ssh://HOST/PATH|auto", env = "ELBOW_VIA", hide_env = true)]
+    via: Option<Via>,
+}
+
+impl ViaArgs {
+    /// As it is asked for; else through the mount.
+    pub(crate) fn via(&self) -> &Via {
+        self.via.as_ref().unwrap_or(&Via::Mount)
+    }
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
     /// Directory of the transaction; may be repeated [default: the current directory].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) on: Vec<PathBuf>,
-    /// Reach DIR by ssh instead of through its mount, which need not be there: `ssh://[USER@]HOST[:PORT][/PATH]`; `auto` does so for what sshfs has mounted.
-    #[arg(long, value_name = "ssh://HOST/PATH|auto", env = "ELBOW_VIA", hide_env = true)]
-    pub(crate) via: Option<Via>,
+    #[command(flatten)]
+    pub(crate) by: ViaArgs,
     #[command(flatten)]
     pub(crate) job: JobArgs,
     /// Run the command up to N times more when it fails or cannot be committed; results that the storage refused are kept of the last time.
@@ -380,6 +394,8 @@ pub(crate) struct ResumeArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) scratch: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) by: ViaArgs,
+    #[command(flatten)]
     pub(crate) told: EndReportArgs,
 }
 
@@ -409,6 +425,8 @@ pub(crate) struct RecoverArgs {
     /// Also search all directories below DIR for what dead jobs left in directories that somebody moved meanwhile.
     #[arg(long, conflicts_with = "drop")]
     pub(crate) search: bool,
+    #[command(flatten)]
+    pub(crate) by: ViaArgs,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

@@ -153,9 +153,9 @@ impl Site {
             .collect()
     }
 
-    /// Opens one checked directory.
-    pub(crate) fn open_one(directory: &Path) -> anyhow::Result<Self> {
-        let sites = Self::open_all(&[directory.to_owned()])?;
+    /// Opens one directory, which may be reached by ssh.
+    pub(crate) fn open_one(directory: &Path, via: &Via) -> anyhow::Result<Self> {
+        let (sites, _) = Self::open_via(&[directory.to_owned()], via)?;
         sites.into_iter().next().context("no directory")
     }
 
@@ -246,7 +246,9 @@ impl Site {
 
     /// Removes what dead jobs left below the directory in directories that were moved meanwhile.
     pub(crate) fn recover_orphans(&self, force: bool) -> anyhow::Result<Vec<Recovered>> {
-        let above = self.path().ancestors().skip(1);
+        // Elsewhere nothing above is to be seen.
+        let is_here = self.reached == Reached::Mount;
+        let above = self.path().ancestors().skip(1).filter(|_| is_here);
         let above: Vec<_> = above.filter_map(|dir| RealStorage::open_root(dir).ok()).collect();
         elbow_job::recover_orphans(&self.storage, &self.root, &above, force)
             .map_err(|error| located(error, self.path()))

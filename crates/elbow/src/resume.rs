@@ -15,6 +15,7 @@ use crate::job::{Site, recovered_lines};
 use crate::job_end::JobEnd;
 use crate::process_limits::prepare_process;
 use crate::report::Report;
+use crate::via::Via;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &ResumeArgs) -> anyhow::Result<ExitCode> {
 fn resume(args: &ResumeArgs) -> anyhow::Result<Report> {
     let started = SystemTime::now();
     prepare_process();
-    let (site, only) = found(&args.path)?;
+    let (site, only) = found(&args.path, args.by.via())?;
     let is_meant = |job: &str| only.as_ref().is_none_or(|only| only == job);
     let mut report = Report::new(&[], started);
     // One that died while it went on has committed, or waits once more.
@@ -88,12 +89,12 @@ fn resume(args: &ResumeArgs) -> anyhow::Result<Report> {
 }
 
 /// The directory, and the job if one is named.
-fn found(path: &Path) -> anyhow::Result<(Site, Option<OsString>)> {
+fn found(path: &Path, via: &Via) -> anyhow::Result<(Site, Option<OsString>)> {
     if !path.file_name().is_some_and(elbow_job::is_staging_name) {
-        return Ok((Site::open_one(path)?, None));
+        return Ok((Site::open_one(path, via)?, None));
     }
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-    let site = Site::open_one(above.unwrap_or(Path::new(".")))?;
+    let site = Site::open_one(above.unwrap_or(Path::new(".")), via)?;
     let only = site.name_of(path, "changed")?;
     Ok((site, Some(only)))
 }

@@ -10,6 +10,7 @@ use crate::control::{self, Request};
 use crate::job::Site;
 use crate::process_limits::prepare_process;
 use crate::report::{self, Report};
+use crate::via::Via;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -39,7 +40,7 @@ fn drop_kept(path: &Path) -> anyhow::Result<Report> {
     let started = SystemTime::now();
     prepare_process();
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-    let site = Site::open_one(above.unwrap_or(Path::new(".")))?;
+    let site = Site::open_one(above.unwrap_or(Path::new(".")), &Via::Mount)?;
     site.drop_kept(&[path.to_owned()], None)?;
     let mut report = Report::new(&[], started);
     report.outcome = report::RunOutcome::RolledBack;

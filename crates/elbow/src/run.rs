@@ -44,7 +44,7 @@ use crate::report_file::ReportFile;
 use crate::signal_probe::{SHORT, SignalProbe, pass_on};
 use crate::signals::{self, Arrival, Event};
 use crate::stall::{GLANCE, StallClock, Steps, leave_files};
-use crate::via::{Reached, Via};
+use crate::via::Reached;
 
 /// A command that was told to end has so long to do so.
 const END_PATIENCE: Duration = Duration::from_secs(10);
@@ -118,7 +118,7 @@ fn attempts(args: &RunArgs, started: SystemTime, so_far: &RunState) -> anyhow::R
     } else {
         args.on.clone()
     };
-    let (sites, notes) = Site::open_via(&directories, args.via.as_ref().unwrap_or(&Via::Mount))?;
+    let (sites, notes) = Site::open_via(&directories, args.by.via())?;
     let (scratch, note) = job::scratch(&args.job)?;
     so_far.note(job::memory_note(&args.job).into_iter().chain(note));
     if !args.quiet {

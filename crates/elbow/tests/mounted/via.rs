@@ -118,11 +118,15 @@ fn write_program(path: &Path, script: &str) {
 
 /// Starts a job whose directory is `near`, below this one.
 fn start(dir: &Path, options: &[&str], script: &str) -> Running {
-    let (via, out) = (dir.join("via"), dir.join("out"));
-    let ssh = format!("ELBOW_SSH={}", via.display());
-    let program = format!("ELBOW_VIA_PROGRAM={}", env!("CARGO_BIN_EXE_elbow"));
+    let (out, (ssh, program)) = (dir.join("out"), environment(dir));
     let options = [&["--on", "near"], options].concat();
     Place { work: dir, out: &out }.start_job(&["env", &ssh, &program], &options, script)
+}
+
+/// Which programs are used to get there.
+fn environment(dir: &Path) -> (String, String) {
+    let ssh = format!("ELBOW_SSH={}", dir.join("via").display());
+    (ssh, format!("ELBOW_VIA_PROGRAM={}", env!("CARGO_BIN_EXE_elbow")))
 }
 
 /// The object that a run says at its end.
@@ -293,8 +297,9 @@ fn a_full_disk_at_the_far_end_is_told_and_changes_nothing() {
     fs::write(far.join("old"), "old").expect("a file");
     let before = snapshot_of(&far);
     let target = format!("ssh://{}{}", testbed.bed.access().host, far.display());
+    let dir = testbed.dir.path();
     let script = "head -c 60000000 /dev/zero | tr '\\0' x > near/big; echo new > near/old";
-    let run = start(testbed.dir.path(), &["--json", "--no-keep", "--via", &target], script).finish();
+    let run = start(dir, &["--json", "--no-keep", "--via", &target], script).finish();
     assert!(
         run.code != 0 && run.err.contains("No space left on device"),
         "{}: {}",
@@ -302,6 +307,55 @@ fn a_full_disk_at_the_far_end_is_told_and_changes_nothing() {
         run.err
     );
     snapshot_of(&far).assert_equals(&before);
+}
+
+/// What the command has earned waits for room, here and there, and is stored when there is some.
+#[test]
+fn results_that_a_full_disk_at_the_far_end_refuses_are_kept_and_resumed() {
+    let Some(testbed) = Testbed::new() else { return };
+    let Some(disk) = LoopDisk::new(64 << 20) else { return };
+    let far = disk.path().join("d");
+    fs::create_dir(&far).expect("a directory");
+    fs::write(far.join("old"), "old").expect("a file");
+    let target = format!("ssh://{}{}", testbed.bed.access().host, far.display());
+    let (dir, filler) = (testbed.dir.path(), disk.path().join("filler"));
+    let scratch = testbed.path("out").display().to_string();
+    // The room goes while the command runs; what stays open until it ends is stored when it has ended.
+    let fill = format!("head -c 70000000 /dev/zero > {} 2> /dev/null || true", filler.display());
+    let script = format!(
+        "set -e; mkdir near/new; sleep 0.3; {fill}; exec 3>near/new/1 4>near/new/2 5>near/new/3 6>near/old
+        for i in 1 2 3; do head -c 3000000 /dev/zero | tr '\\0' $i >&$((i + 2)); done; echo new >&6"
+    );
+    let run = start(dir, &["--json", "--scratch", &scratch, "--via", &target], &script).finish();
+    let kept = report(&run);
+    assert_eq!((run.code, &kept["outcome"]), (125, &Value::from("kept")), "{}", run.err);
+    fs::remove_file(&filler).expect("room");
+    assert_eq!(fs::read(far.join("old")).expect("a file"), b"old");
+    assert!(!far.join("new").exists());
+    let resume = [
+        env!("CARGO_BIN_EXE_elbow"),
+        "resume",
+        "near",
+        "--scratch",
+        &scratch,
+        "--via",
+        &target,
+    ];
+    let (ssh, program) = environment(dir);
+    let out = testbed.path("out");
+    let place = Place { work: dir, out: &out };
+    place
+        .start(&[&["env", &*ssh, &*program], &resume[..]].concat())
+        .finish()
+        .assert_code(0);
+    assert_eq!(fs::read(far.join("old")).expect("a file"), b"new\n");
+    for i in ["1", "2", "3"] {
+        assert_eq!(
+            fs::read(far.join("new").join(i)).expect("a result"),
+            i.repeat(3_000_000).as_bytes()
+        );
+    }
+    assert_eq!(staging_below(&far), 0);
 }
 
 #[test]
