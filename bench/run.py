@@ -9,7 +9,8 @@ comparison of the server's side with what must be there, at the instant the peer
     bench/run.py --storage slowfs2 --jobs tar,rm        a part of it
     bench/run.py --tiny                                 seconds, to see that the bench itself works
 
-Storages: slowfs2 (2 ms per operation), ssh0.5 and ssh5 (sshfs, ms one way), nfs3-2 nfs4-2 nfs3-10 nfs4-10 (kernel NFS,
+Storages: slowfs2 (2 ms per operation), ssh0.5 and ssh5 (sshfs, ms one way), far0.5 far5 far50
+(the same without a mount, for what needs none), nfs3-2 nfs4-2 nfs3-10 nfs4-10 (kernel NFS,
 ms round trip, inside user-mode-linux), local (a local disk, what the mount costs where nothing is slow).
 CANNYFS names a CannyFS binary to measure too (CANNYFS_OPTIONS: more options for it).
 """
@@ -27,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import inputs, jobs, nfs, peers, report, rows, storage, trees
 from harness.build import ROOT, Parser
 
-STORAGES = ["slowfs2", "ssh0.5", "ssh5", "nfs3-2", "nfs4-2", "nfs3-10", "nfs4-10", "local"]
+STORAGES = ["slowfs2", "ssh0.5", "ssh5", "far0.5", "far5", "far50", "nfs3-2", "nfs4-2", "nfs3-10", "nfs4-10", "local"]
 JOBS = ["tar", "unzip", "rm", "cp", "make"]
-PEERS = ["direct", "elbow", "tmpfs+rsync", "tmpfs+copy32", "ssh tar", "CannyFS"]
+PEERS = ["direct", "elbow", "elbow --via", "tmpfs+rsync", "tmpfs+copy32", "ssh tar", "CannyFS"]
 LOCAL_JOBS = ["tar", "make"]  # What the mount costs on a fast disk.
 FILES, TINY_FILES = 2335, 60
 # Where every operation takes long, the whole input takes the peers that do one after another hours.
@@ -145,6 +146,8 @@ class Bench:
             return storage.SlowFs(name, f"{name.removeprefix('slowfs')}ms", self.memory, self.programs)
         if name.startswith("ssh"):
             return storage.Ssh(name, f"{name.removeprefix('ssh')}ms", self.memory, self.programs)
+        if name.startswith("far"):
+            return storage.Far(name, f"{name.removeprefix('far')}ms", self.memory, self.programs)
         if name.startswith("nfs"):
             return nfs.Nfs(name, self.memory)
         return storage.Local(name, self.disk)
@@ -166,7 +169,10 @@ class Bench:
     def _peers_on(self, place, job):
         stage = self.memory
         known = [peers.Direct(), peers.Elbow(self.options.elbow)]
-        if not isinstance(place, storage.Local):
+        if isinstance(place, storage.Far):
+            known = [peers.ElbowVia(self.options.elbow), peers.SshTar(stage)]
+        elif not isinstance(place, storage.Local):
+            known.append(peers.ElbowVia(self.options.elbow))
             known += [peers.Rsync(stage), peers.ParallelCopy(stage, self.programs), peers.SshTar(stage)]
             known += self._cannyfs()
         wanted = self.options.peers

@@ -66,6 +66,26 @@ class Elbow(Peer):
         return Run(seconds, summary(done.stderr))
 
 
+class ElbowVia(Peer):
+    """The same with the storage reached by ssh instead of through a mount."""
+
+    name = "elbow --via"
+
+    def __init__(self, program):
+        self.program = program
+
+    def can(self, job, storage):
+        return isinstance(storage, Ssh)
+
+    def run(self, job, storage):
+        environment = ["env", f"ELBOW_SSH={storage.ssh_program()}", f"ELBOW_VIA_PROGRAM={self.program}"]
+        via = ["--on", storage.mount, "--via", f"ssh://{storage.host}{storage.backing}", "--json"]
+        # The directory is there only in the job.
+        inside = ["env", "-C", storage.mount / job.directory, *job.command]
+        seconds, done = timed([*environment, self.program, "run", *via, "--", *inside], cwd=storage.mount)
+        return Run(seconds, summary(done.stderr))
+
+
 class Rsync(Peer):
     """The command in local memory, then rsync to the mount."""
 
@@ -112,6 +132,9 @@ class SshTar(Peer):
         extract = storage.remote(f"tar -xf - -C {place}")
         if job.name == "rm":
             return Run(timed(storage.remote(f"rm -rf {place}/linux"))[0])
+        if job.name == "cp":
+            inside = f"cd {shlex.quote(str(storage.backing / job.directory))} && {shlex.join(map(str, job.command))}"
+            return Run(timed(storage.remote(inside))[0])
         if job.name == "tar":
             with open(job.command[-1], "rb") as archive:
                 return Run(timed(extract, stdin=archive)[0])

@@ -6,6 +6,7 @@ Each `fresh()` clears the server's side, fills it directly and mounts anew, so t
 import contextlib
 import json
 import os
+import shlex
 import re
 import shutil
 import signal
@@ -109,11 +110,29 @@ class Ssh(Storage):
         """The arguments that run a shell command on the server."""
         return ["ssh", *self.options, self.host, command]
 
+    def ssh_program(self):
+        """A program that is ssh to that server, whatever its arguments are."""
+        program = self.keys.parent / "as-ssh"
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(["ssh", *self.options])} "$@"\n')
+        program.chmod(0o755)
+        return program
+
     def stop(self):
         super().stop()
         if self.server:
             self.server.terminate()
             self.server.wait(PATIENCE)
+
+
+class Far(Ssh):
+    """The same server without a mount: what is beside a stream to it."""
+
+    def __init__(self, name, one_way, work, programs):
+        super().__init__(name, one_way, work, programs)
+        self.says = f"ssh without a mount, {one_way} one way"
+
+    def do_mount(self):
+        pass
 
 
 class Local(Storage):

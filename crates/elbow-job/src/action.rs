@@ -71,7 +71,7 @@ impl<H> FillTarget<H> {
 }
 
 /// One visit of a worker to one object. `H` stands for open objects, and `F` for what is written: here they are themselves, and on their way to
-/// the far end of a connection ([`crate::far`]) something that can be sent.
+/// the far end of a connection ([`crate::far_orders`]) something that can be sent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Action<H = Handle, F = Fill> {
     /// Make the staging directory of an old directory (for the root: the job's own directory).

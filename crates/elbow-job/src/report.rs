@@ -260,6 +260,16 @@ pub enum JobError {
         /// What it is instead.
         found: String,
     },
+    /// The connection to the storage has ended before it said how the commit ended.
+    #[error(
+        "{}: the connection ended while the job was being committed; the far end finishes it if its commit record was written, and else rolls it back \
+         (`elbow recover --show` says what is left)",
+        directory.display()
+    )]
+    Disconnected {
+        /// The directory of the job.
+        directory: PathBuf,
+    },
     /// The storage does not answer, and the job was left as it is.
     #[error("the storage has not answered for {seconds} s, and the job was left as it is")]
     Silent {

@@ -28,6 +28,11 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    /// How long it is.
+    pub(crate) fn bytes(&self) -> usize {
+        self.message.len() + self.content.len()
+    }
+
     /// The message.
     ///
     /// # Errors

@@ -7,7 +7,7 @@
 //! ```text
 //!   near                                            far
 //!   Greeting { version, uid, gid }            ->
-//!                                             <-    Welcome { version, uid, gid, .. }
+//!                                             <-    Welcome { version, refusal }
 //!   7: Request { on: [0], makes: [1], OpenDir "a" } ->
 //!   8: Request { on: [1], List }              ->    (waits for 7)
 //!                                             <-    7: Ok(Done)

@@ -160,6 +160,8 @@ struct Task {
     makes: Vec<Arc<Object>>,
     call: Call,
     content: Vec<u8>,
+    /// What it has taken of the connection.
+    bytes: usize,
 }
 
 #[derive(Default)]
@@ -207,7 +209,7 @@ impl<'a, W: Write + Send> Server<'a, W> {
         while queue.tasks.len() >= QUEUED_MAX || queue.bytes >= QUEUED_BYTES_MAX {
             self.has_room.wait(&mut queue);
         }
-        queue.bytes += task.content.len();
+        queue.bytes += task.bytes;
         queue.tasks.push_back(task);
         if queue.idle > 0 {
             self.has_request.notify_one();
@@ -225,7 +227,7 @@ impl<'a, W: Write + Send> Server<'a, W> {
         let mut queue = self.queue.lock();
         loop {
             if let Some(task) = queue.tasks.pop_front() {
-                queue.bytes -= task.content.len();
+                queue.bytes -= task.bytes;
                 self.has_room.notify_one();
                 parking_lot::MutexGuard::unlocked(&mut queue, || self.carry_out(task));
                 continue;
@@ -326,6 +328,7 @@ fn task(objects: &mut Objects, request: Request, frame: Frame) -> std::result::R
         on,
         makes,
         call: request.call,
+        bytes: frame.bytes(),
         content: frame.content,
     }))
 }

@@ -30,7 +30,14 @@ const DIRECTIVES: &str = "ELBOW_LOG";
 /// Where the log goes.
 const FILE: &str = "ELBOW_LOG_FILE";
 /// The parts that a level can be given to; what begins with such a name belongs to it.
-const PARTS: [&str; 5] = ["elbow", "elbow_extmem", "elbow_job", "elbow_lock", "elbow_mount"];
+const PARTS: [&str; 6] = [
+    "elbow",
+    "elbow_extmem",
+    "elbow_job",
+    "elbow_lock",
+    "elbow_mount",
+    "elbow_remote",
+];
 
 /// Begins the log that the environment asks for, if it does.
 ///

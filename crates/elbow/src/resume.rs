@@ -46,6 +46,7 @@ fn resume(args: &ResumeArgs) -> anyhow::Result<Report> {
     let (site, only) = found(&args.path, args.by.via())?;
     let is_meant = |job: &str| only.as_ref().is_none_or(|only| only == job);
     let mut report = Report::new(&[], started);
+    report.via = site.reached;
     // One that died while it went on has committed, or waits once more.
     let recovered = site.recover(false)?;
     report.notes = recovered_lines(&site, &recovered);

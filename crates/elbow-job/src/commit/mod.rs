@@ -377,7 +377,13 @@ impl Shared {
         let commit = || far_send::commit(far, &job, &message);
         let failed = self.storage_error("committing the job in");
         let ended = self.watched(progress, Phase::Publishing, &StepCounter::default(), commit);
-        Ok(match ended.map_err(&failed)? {
+        let ended = ended.map_err(|errno| match errno {
+            Errno::NOTCONN => JobError::Disconnected {
+                directory: self.path.clone(),
+            },
+            errno => failed(errno),
+        })?;
+        Ok(match ended {
             CommitEnd::Committed => Ok(()),
             CommitEnd::NoRecord(cause) => Err(Refused::by_the_storage(cause)),
             CommitEnd::NotDurable(cause) => Err(Refused::torn(cause)),
@@ -630,7 +636,11 @@ impl Shared {
         }
         if let Some(far) = self.storage.far_end() {
             drop(self.journal.lock().take());
-            let roll_back = || far_send::roll_back(far, &self.staging_name);
+            // When the connection has ended, the far end does so by itself.
+            let roll_back = || match far_send::roll_back(far, &self.staging_name) {
+                Err(Errno::NOTCONN) => Ok(()),
+                other => other,
+            };
             let counter = StepCounter::of(leftovers.names, 0);
             return self
                 .watched(progress, Phase::RollingBack, &counter, roll_back)

@@ -138,6 +138,10 @@ impl Shared {
     /// The connection to the storage is gone, so that a sync says nothing of what the storage has. A file system of this machine that answers nothing any more
     /// may have lost what it had taken.
     fn is_cut_off(&self, job: &Handle) -> bool {
+        // The far end of a connection rolls back what has not committed when it ends: nothing would be there to be gone on with.
+        if self.storage.far_end().is_some() {
+            return false;
+        }
         let own_ids = self.state.lock().model.traits.has_own_ids();
         [job, &self.root].iter().all(|dir| match self.storage.list(dir) {
             Err(

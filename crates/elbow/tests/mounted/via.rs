@@ -430,3 +430,52 @@ fn a_far_end_that_is_none_is_named() {
         run.err
     );
 }
+
+/// Every command of the guide, in one script, over a real sshd; the machine of the guide is this one, with another home directory.
+#[test]
+fn the_guide_to_a_home_directory_over_ssh_works() {
+    const GUIDE: &str = include_str!("../../../../docs/src/guide/via.md");
+    let Some(testbed) = Testbed::new() else { return };
+    for name in ["home/.local/bin", "bin", "here/results"] {
+        fs::create_dir_all(testbed.path(name)).expect("a directory");
+    }
+    let elbow = Path::new(env!("CARGO_BIN_EXE_elbow"));
+    std::os::unix::fs::symlink(elbow, testbed.path("home/.local/bin/elbow")).expect("a link");
+    let programs = elbow.parent().expect("a directory").display();
+    let (via, home) = (testbed.path("via"), testbed.path("home"));
+    let there = format!("cd {} && PATH={programs}:$PATH;", home.display());
+    let host = &testbed.bed.access().host;
+    // ssh(1) with the guide's name for the machine.
+    let ssh = format!(
+        "while [ \"$1\" != cluster ]; do shift; done; shift; PATH=/usr/bin:/bin exec {} {host} '{there}' \"$@\"",
+        via.display()
+    );
+    write_program(&testbed.path("bin/ssh"), &ssh);
+    let prepare = "echo 1 > results/one; mkdir made; echo 2 > made/two; tar cf dataset.tar -C made .; rm -r made";
+    let blocks = GUIDE
+        .split("```sh\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```\n").next());
+    let script = format!(
+        "PATH={}:{programs}:$PATH; {prepare}\n{}",
+        testbed.path("bin").display(),
+        blocks.collect::<String>()
+    );
+    let (work, out) = (testbed.path("here"), testbed.path("out"));
+    let run = Place { work: &work, out: &out }.start(&["sh", "-c", &script]).finish();
+    run.assert_code(0);
+    assert!(
+        run.out.contains("rolled back: 1") && run.out.contains("elbow 0."),
+        "{}{}",
+        run.out,
+        run.err
+    );
+    let mut left: Vec<_> = fs::read_dir(home.join("data"))
+        .expect("made by the guide")
+        .flatten()
+        .collect();
+    left.sort_by_key(|entry| entry.file_name());
+    let left: Vec<_> = left.into_iter().map(|entry| entry.file_name()).collect();
+    assert_eq!(left, ["done", "found", "results-1", "two"]);
+    assert!(!testbed.path("here/data").exists());
+}
