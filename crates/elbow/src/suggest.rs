@@ -262,7 +262,7 @@ mod tests {
             "push",
             "du",
             "scan",
-            "serve-all",
+            "launch-all",
             "freeze",
             "config",
             "lock x",

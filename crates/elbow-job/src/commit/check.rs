@@ -85,8 +85,8 @@ impl Expectations {
         StepCounter::of(self.paths.len(), 0)
     }
 
-    /// Why the job must not commit: paths that hold files of other jobs, or are not what the job saw. Who wins conflicts (`wins`) is told of the
-    /// first only.
+    /// Why the job must not commit: paths that hold files of other jobs, or are not what the job saw; the latter matters to nobody who
+    /// overwrites other changes (`wins`).
     pub(super) fn differences(&self, tree: &Tree<'_>, job: &OsStr, wins: bool, counter: &StepCounter) -> Option<Cause> {
         differences(tree, job, &self.paths, &self.moved, wins, counter)
     }

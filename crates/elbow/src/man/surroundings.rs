@@ -18,6 +18,7 @@ const ASKED: &[&str] = &[
     "elbow-rollback",
 ];
 const JOBS: &[&str] = &["elbow-run", "elbow-mount"];
+const REACHED: &[&str] = &["elbow-run", "elbow-recover", "elbow-resume"];
 const CLIENTS: &[&str] = &["elbow-lock-*", "elbow-lockd-proxy"];
 const REDIRECTED: &[&str] = &["elbow-lock-exec"];
 const MPI: &[&str] = &["elbow-lock-mpi"];
@@ -61,6 +62,13 @@ const ENVIRONMENT: &[Entry] = &[
         "Where hidden mount points are made, and the sockets of jobs where there is no other place; /run, /tmp, /var/tmp and \
       /dev/shm when that cannot be.",
         JOBS,
+    ),
+    ("ELBOW_VIA", "How DIR is reached, without --via.", REACHED),
+    ("ELBOW_SSH", "The program that is run as ssh, for --via.", REACHED),
+    (
+        "ELBOW_VIA_PROGRAM",
+        "Where elbow is at the far end, for --via; elbow in the search path there when it is not set.",
+        REACHED,
     ),
     (
         ADDRESS_VARIABLE,
