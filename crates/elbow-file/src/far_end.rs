@@ -16,6 +16,9 @@ pub trait FarEnd: Send + Sync {
     /// nothing can be sent any more (ENOTCONN).
     fn send(&self, order: &Order<'_>, done: Completion);
 
+    /// Asks whether the far end answers at all, and calls `heard` when it does: for whoever waits for work that takes long.
+    fn pulse(&self, heard: Box<dyn FnOnce() + Send>);
+
     /// Sends work and waits for what comes of it.
     ///
     /// # Errors

@@ -93,11 +93,11 @@ impl Handle {
         use_it(&lent.0)
     }
 
-    /// Whether the object is to be closed now: nobody else holds the handle, and it was not closed before. The handle counts as closed
-    /// from here on.
+    /// Whether what is open elsewhere is to be closed now: it was not closed before, and counts as closed from here on. Other clones of the
+    /// handle are of no use then; a number that is used too late is an error there, and not another file, as it would be of a descriptor.
     #[must_use]
     pub fn begin_close(&self) -> bool {
-        Arc::strong_count(&self.0) == 1 && !self.0.closed.swap(true, Ordering::AcqRel)
+        !self.0.closed.swap(true, Ordering::AcqRel)
     }
 
     /// Closes the descriptor and hears what close(2) says, if nobody else holds the handle.
@@ -105,7 +105,7 @@ impl Handle {
         let Object::Descriptor(fd) = &self.0.object else {
             return Err(Errno::BADF);
         };
-        if !self.begin_close() {
+        if Arc::strong_count(&self.0) > 1 || !self.begin_close() {
             return Ok(());
         }
         // SAFETY: this is the only clone, so nobody uses the descriptor any more; `closed` keeps `drop` from

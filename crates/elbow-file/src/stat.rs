@@ -90,6 +90,25 @@ pub struct DirEntry {
     pub ino: u64,
 }
 
+impl DirEntry {
+    /// Whether the name is one of an entry of a directory: what another machine says need not be.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let name = self.name.as_encoded_bytes();
+        !matches!(name, b"" | b"." | b"..") && !name.iter().any(|byte| matches!(byte, b'/' | 0))
+    }
+}
+
+impl Stat {
+    /// Whether its times are times.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        [self.atime, self.mtime, self.ctime]
+            .iter()
+            .all(|time| time.nanoseconds < 1_000_000_000)
+    }
+}
+
 /// Free and total space, as statvfs(3) gives them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Space {

@@ -5,7 +5,7 @@ use elbow_file::{Errno, Handle};
 use crate::abilities::Modes;
 use crate::action::{Action, FillTarget};
 use crate::api::Ino;
-use crate::model::{Body, Fill, IN_TRANSIT, Inode, Model, Staging};
+use crate::model::{Body, Fill, IN_TRANSIT, Inode, Inodes, Model, Staging, forget_handle};
 use crate::report::is_out_of_space;
 use crate::route::{DirSide, StorageName};
 
@@ -70,16 +70,7 @@ impl Model {
         self.inodes.keep_handle(DirSide::Own(ino), handle);
         // By names it would be looked for before it is there.
         if self.inodes.dir_at(ino).handle.is_some() {
-            self.arrived(ino, at);
-        }
-    }
-
-    /// The object has its first name on the storage, or is going to have it.
-    fn arrived(&mut self, ino: Ino, at: &StorageName) {
-        self.inodes.place(ino, &at.key);
-        let gives = self.inodes.gives(at.key.dir);
-        if let Body::Dir(dir) = &mut self.inodes.at_mut(ino).body {
-            dir.gives = gives;
+            arrive(&mut self.inodes, ino, at);
         }
     }
 
@@ -94,7 +85,7 @@ impl Model {
         {
             // It was expected to come.
             self.inodes.unplace(ino, &at.key);
-            self.inodes.forget_handle(ino);
+            forget_handle(&mut self.inodes, ino);
         }
         let Ok(inode) = self.inodes.get_mut(ino) else { return };
         if let Action::Fill { fill, .. } = action
@@ -129,7 +120,7 @@ impl Model {
 
     fn created(&mut self, ino: Ino, at: &StorageName, fill: &Fill, file: Option<Handle>) {
         if !self.inodes.at(ino).placed().contains(&at.key) {
-            self.arrived(ino, at);
+            arrive(&mut self.inodes, ino, at);
         }
         self.space.took_object();
         self.wrote(ino, fill);
@@ -203,5 +194,14 @@ impl Model {
         self.scheduler().rest(ino);
         self.scheduler().wake_waiters(ino);
         self.drop_if_dead(ino);
+    }
+}
+
+/// The object has its first name on the storage, or is going to have it.
+fn arrive(inodes: &mut Inodes, ino: Ino, at: &StorageName) {
+    inodes.place(ino, &at.key);
+    let gives = inodes.gives(at.key.dir);
+    if let Body::Dir(dir) = &mut inodes.at_mut(ino).body {
+        dir.gives = gives;
     }
 }

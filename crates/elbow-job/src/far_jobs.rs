@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use elbow_file::{Errno, FarWorker, Handle, Storage, Worked};
 use elbow_ranges::Piece as _;
@@ -11,14 +12,15 @@ use tracing::{info, warn};
 
 use crate::action::Action;
 use crate::clock::clock;
-use crate::commit::{Record, RecordDraft, StagedJob, Unwatched};
+use crate::commit::{Record, RecordDraft, StagedJob, Unwatched, write_sealed};
 use crate::complete::Done;
+use crate::descriptors::directory_handles;
 use crate::execute::{Executor, Journal, open_route};
 use crate::far_orders::{
     ActMessage, CommitEnd, CommitMessage, DoneMessage, FillMessage, ListedMessage, Message, Place, RootMessage, Slots,
     decoded, encoded,
 };
-use crate::job_files::RECORD;
+use crate::job_files::{RECORD, RESUME};
 use crate::liveness::Lock;
 use crate::look::{Looked, look_into};
 use crate::missing::{none_if_missing, sync_dir};
@@ -30,6 +32,10 @@ use crate::staging::{Manifest, is_job_name};
 
 /// Threads that fetch the attributes of one directory: a disk of this machine needs few.
 const LOOK_THREADS_MAX: usize = 16;
+
+/// So often, and so far apart, it is looked whether somebody else has ended a job of this process.
+const END_LOOKS: usize = 100;
+const END_PAUSE: Duration = Duration::from_millis(50);
 
 /// Threads that carry out a commit here.
 const COMMIT_THREADS: usize = 32;
@@ -51,7 +57,12 @@ const COMMIT_THREADS: usize = 32;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct FarJobs {
+    /// As the near end sees it.
     storage: Arc<dyn Storage>,
+    /// As it is: what is durable here has to be understood by whoever comes next, and not by way of the connection.
+    own: Arc<dyn Storage>,
+    /// Users and groups of the near end as they are here.
+    owners: Owners,
     root: Handle,
     journal: Mutex<Option<Journal>>,
     /// Of the manifest of the job that is under way.
@@ -59,6 +70,9 @@ pub struct FarJobs {
     /// The names of the jobs that were begun over this connection.
     begun: Mutex<Vec<OsString>>,
 }
+
+/// What a user and a group of the near end are here.
+type Owners = Box<dyn Fn((u32, u32)) -> (u32, u32) + Send + Sync>;
 
 impl std::fmt::Debug for FarJobs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -73,6 +87,8 @@ impl FarJobs {
     #[must_use]
     pub fn new(storage: Arc<dyn Storage>, root: Handle) -> Self {
         Self {
+            own: storage.clone(),
+            owners: Box::new(|owner| owner),
             storage,
             root,
             journal: Mutex::default(),
@@ -81,17 +97,27 @@ impl FarJobs {
         }
     }
 
+    /// The near end sees the storage like this, where its users have other numbers: `owners` says which numbers they have here.
+    #[must_use]
+    pub fn seen_as(
+        self,
+        seen: Arc<dyn Storage>,
+        owners: impl Fn((u32, u32)) -> (u32, u32) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            storage: seen,
+            owners: Box::new(owners),
+            ..self
+        }
+    }
+
     /// The connection has ended: what it has not committed is rolled back, and what it has is finished. Gives what became of each job that was
     /// left; nothing may be open over the connection any more.
     #[must_use]
     pub fn end(&self) -> Vec<Result<Recovered, JobError>> {
         drop(self.journal.lock().take());
-        self.lock.give_up(&*self.storage);
-        let end = |name: &OsString| {
-            // Nobody else has the manifest: whoever held its lock was this process.
-            let ended = Recovery::new(&*self.storage, &self.root, true).and_then(|recovery| recovery.end(name));
-            ended.transpose()
-        };
+        self.lock.give_up(&*self.own);
+        let end = |name: &OsString| self.end_job(name).transpose();
         let begun = std::mem::take(&mut *self.begun.lock());
         let ended: Vec<_> = begun.iter().filter_map(end).collect();
         for job in &ended {
@@ -103,12 +129,26 @@ impl FarJobs {
         ended
     }
 
+    /// Ends a job of this process as a recovery does; `None` if it has ended.
+    fn end_job(&self, name: &OsStr) -> Result<Option<Recovered>, JobError> {
+        let recovery = Recovery::new(&*self.own, &self.root, true)?.of_own_jobs();
+        for _ in 1..END_LOOKS {
+            match recovery.end(name)? {
+                // Another one has begun to end it, now that its lock is free.
+                Some(ended) if ended.action == RecoverAction::Running => std::thread::sleep(END_PAUSE),
+                ended => return Ok(ended),
+            }
+        }
+        recovery.end(name)
+    }
+
     fn begin(&self, on: &[Handle]) -> Result<Worked, Errno> {
         let root = at(on, 0)?;
         let looked = RootMessage {
             stat: self.storage.stat_handle(&root)?,
             space: self.storage.space(&root)?,
             born: self.storage.identity(&root)?.born,
+            handles_max: directory_handles() as u64,
         };
         Ok(Worked {
             made: Vec::new(),
@@ -124,10 +164,7 @@ impl FarJobs {
         if slots.job {
             self.begun.lock().push(staging.staging_name.clone());
         }
-        let manifest = |home| Manifest {
-            save: staging.save.clone(),
-            ..Manifest::of_this_process(clock(), staging.root_times, &staging.command, home)
-        };
+        let manifest = |home| Manifest::of_this_process(clock(), staging.root_times, &staging.command, home);
         let executor = Executor {
             storage: &*self.storage,
             staging_name: &staging.staging_name,
@@ -192,7 +229,7 @@ impl FarJobs {
     }
 
     fn recover(&self, force: bool) -> Result<Worked, Errno> {
-        let recovered = recover(&self.storage, &self.root, force).map_err(|error| errno_of(&error))?;
+        let recovered = recover(&self.own, &self.root, force).map_err(|error| errno_of(&error))?;
         Ok(Worked {
             made: Vec::new(),
             answer: encoded(&recovered),
@@ -203,30 +240,31 @@ impl FarJobs {
 impl FarJobs {
     /// Commits a job that has brought all that it made here.
     fn commit(&self, message: &CommitMessage, on: &[Handle]) -> Result<Worked, Errno> {
-        let ended = self.commit_now(message, at(on, 0)?)?;
+        let ended = self.commit_now(message, &at(on, 0)?)?;
         Ok(Worked {
             made: Vec::new(),
             answer: encoded(&ended),
         })
     }
 
-    fn commit_now(&self, message: &CommitMessage, job: Handle) -> Result<CommitEnd, Errno> {
-        let storage = &*self.storage;
-        let mut record = Record::decode(&message.record).map_err(|_| Errno::PROTO)?;
+    fn commit_now(&self, message: &CommitMessage, job: &Handle) -> Result<CommitEnd, Errno> {
+        let storage = &*self.own;
+        let record = Record::decode(&message.record).map_err(|_| Errno::PROTO)?;
+        let mut record = record.with_owners(&self.owners);
         let failed = |tried: &str, errno| Cause::Storage(tried.into()).with(errno);
-        let mut drafted = match RecordDraft::write(storage, &job, &record) {
+        let mut drafted = match RecordDraft::write(storage, job, &record) {
             Ok(drafted) => drafted,
             Err(errno) => return Ok(CommitEnd::NoRecord(failed("writing the commit record", errno))),
         };
         // Durable before anything is looked at, because that is what takes long, and others change things meanwhile.
-        if let Err(errno) = storage.sync_all(&job) {
+        if let Err(errno) = storage.sync_all(job) {
             return Ok(CommitEnd::NotDurable(failed("syncing what was written", errno)));
         }
         let staged = StagedJob {
             storage,
             root: &self.root,
             path: Path::new(""),
-            job,
+            job: job.clone(),
             staging_name: &message.name,
             lock: &self.lock,
             journal: &self.journal,
@@ -237,29 +275,39 @@ impl FarJobs {
         Ok(
             match staged.commit(&mut record, &mut drafted, &message.expectations, &mut Unwatched) {
                 Ok(Ok(())) => CommitEnd::Committed,
-                Ok(Err(cause)) => CommitEnd::Refused(cause),
+                Ok(Err(cause)) => {
+                    self.give_back_record(job, message);
+                    CommitEnd::Refused(cause)
+                }
                 Err(JobError::Unfinished { failed, first, .. }) => CommitEnd::Unfinished { failed, first },
                 Err(error) => CommitEnd::Failed(errno_of(&error).raw_os_error()),
             },
         )
     }
 
+    /// A kept job is gone on with by the near end, by a record as that knows it. Without, it finds that owners are others, and says so.
+    fn give_back_record(&self, job: &Handle, message: &CommitMessage) {
+        let (storage, name) = (&*self.own, OsStr::new(RESUME));
+        if storage.stat(job, name).is_ok() {
+            let _ = write_sealed(storage, job, name, &message.record);
+        }
+    }
+
     /// Ends a job of which nothing is to stay, as a recovery does.
     fn roll_back(&self, name: &OsStr) -> Result<Worked, Errno> {
-        let storage = &*self.storage;
-        drop(self.journal.lock().take());
-        self.lock.give_up(storage);
+        let storage = &*self.own;
         if !is_job_name(name) {
             return Err(Errno::PROTO);
         }
+        drop(self.journal.lock().take());
         // A record whose writing failed may be there all the same: nobody is to carry it out.
         if let Some(job) = none_if_missing(storage.open_dir(&self.root, name))?
             && none_if_missing(storage.unlink(&job, OsStr::new(RECORD)))?.is_some()
         {
             sync_dir(storage, &job)?;
         }
-        let ended = Recovery::new(storage, &self.root, true).and_then(|recovery| recovery.end(name));
-        match ended.map_err(|error| errno_of(&error))? {
+        self.lock.give_up(storage);
+        match self.end_job(name).map_err(|error| errno_of(&error))? {
             Some(ended) if ended.action != RecoverAction::RolledBack => Err(Errno::IO),
             _ => Ok(Worked::default()),
         }

@@ -58,6 +58,8 @@ pub(crate) struct RootMessage {
     pub(crate) space: Space,
     /// When it was made, where that is kept.
     pub(crate) born: Option<Time>,
+    /// So many directories may be open there.
+    pub(crate) handles_max: u64,
 }
 
 /// An action, and what its executor has to know.
@@ -85,8 +87,6 @@ pub(crate) struct StagingContext {
     pub(crate) part_name: OsString,
     pub(crate) root_times: (Time, Time),
     pub(crate) command: Vec<OsString>,
-    #[serde(with = "os_path::list")]
-    pub(crate) save: Vec<PathBuf>,
 }
 
 /// A fill whose bytes travel beside it.

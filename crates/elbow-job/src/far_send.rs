@@ -4,9 +4,11 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-use elbow_file::{Completion, Errno, FarAnswer, FarEnd, Handle, Order};
+use elbow_file::{Completion, DirEntry, Errno, FarAnswer, FarEnd, Handle, Order, Stat};
 
 use crate::action::{Action, FillTarget};
 use crate::api::Ino;
@@ -105,6 +107,14 @@ pub(crate) struct FarAnswered {
     pub(crate) action: Arc<Action>,
     pub(crate) result: Result<FarDone, Errno>,
     pub(crate) took: Duration,
+}
+
+/// The number of an error that the other end has sent; what is none is an error of the protocol.
+pub(crate) fn errno_of(raw: i32) -> Errno {
+    match raw {
+        1..=4095 => Errno::from_raw_os_error(raw),
+        _ => Errno::PROTO,
+    }
 }
 
 /// An action on its way.
@@ -214,7 +224,12 @@ pub(crate) fn list(far: &dyn FarEnd, route: &Route) -> Result<Looked, Errno> {
     };
     let answer = far.ask(&order)?;
     let listed: ListedMessage = decoded(&answer.bytes).ok_or(Errno::PROTO)?;
-    let default_acl = listed.default_acl.map_err(Errno::from_raw_os_error);
+    let is_sound =
+        |(entry, stat): &(DirEntry, Option<Stat>)| entry.is_sound() && stat.as_ref().is_none_or(Stat::is_sound);
+    if !listed.entries.iter().flatten().all(is_sound) {
+        return Err(Errno::PROTO);
+    }
+    let default_acl = listed.default_acl.map_err(errno_of);
     Ok(match listed.entries {
         None => Looked::Closed(handle, default_acl),
         Some(entries) => {
@@ -240,26 +255,63 @@ pub(crate) fn recover_there(far: &dyn FarEnd, root: &Handle, force: bool) -> Res
     decoded(&answer.bytes).ok_or(Errno::PROTO)
 }
 
+/// So often it is asked whether the far end answers, while something takes long there.
+const PULSE: Duration = Duration::from_secs(1);
+
+/// Questions to the far end, and those of them that it has answered.
+#[derive(Clone, Debug)]
+pub(crate) struct PulseCounts {
+    pub(crate) asked: Arc<AtomicU64>,
+    pub(crate) answered: Arc<AtomicU64>,
+}
+
+/// Waits for work that may take long, and counts signs of life meanwhile.
+fn ask_patiently(far: &dyn FarEnd, order: &Order<'_>, pulse: &PulseCounts) -> Result<FarAnswer, Errno> {
+    let (told, tells) = sync_channel(1);
+    let tell = move |answer| {
+        let _ = told.send(answer);
+    };
+    far.send(order, Box::new(tell));
+    loop {
+        match tells.recv_timeout(PULSE) {
+            Ok(answer) => return answer,
+            Err(RecvTimeoutError::Disconnected) => return Err(Errno::NOTCONN),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        pulse.asked.fetch_add(1, Ordering::Relaxed);
+        let answered = pulse.answered.clone();
+        let heard = move || {
+            answered.fetch_add(1, Ordering::Relaxed);
+        };
+        far.pulse(Box::new(heard));
+    }
+}
+
 /// Commits a job whose own directory this is.
-pub(crate) fn commit(far: &dyn FarEnd, job: &Handle, message: &CommitMessage) -> Result<CommitEnd, Errno> {
+pub(crate) fn commit(
+    far: &dyn FarEnd,
+    job: &Handle,
+    message: &CommitMessage,
+    pulse: &PulseCounts,
+) -> Result<CommitEnd, Errno> {
     let order = Order {
         on: std::slice::from_ref(job),
         makes: &[],
         order: &encoded(&Message::Commit(Box::new(message.clone()))),
         content: &[],
     };
-    decoded(&far.ask(&order)?.bytes).ok_or(Errno::PROTO)
+    decoded(&ask_patiently(far, &order, pulse)?.bytes).ok_or(Errno::PROTO)
 }
 
 /// Ends a job, of which nothing stays.
-pub(crate) fn roll_back(far: &dyn FarEnd, name: &OsStr) -> Result<(), Errno> {
+pub(crate) fn roll_back(far: &dyn FarEnd, name: &OsStr, pulse: &PulseCounts) -> Result<(), Errno> {
     let order = Order {
         on: &[],
         makes: &[],
         order: &encoded(&Message::RollBack { name: name.to_owned() }),
         content: &[],
     };
-    far.ask(&order).map(drop)
+    ask_patiently(far, &order, pulse).map(drop)
 }
 
 /// The journal of a job is about to be removed; nobody waits until it is closed.

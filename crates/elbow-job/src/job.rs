@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::api::{Answer, Attr, Caller, Ino, Listed, OpError, SetAttr, SetIds, XattrMode};
 use crate::clock::clock;
 use crate::concurrency::Pool;
+use crate::descriptors::directory_handles;
 use crate::far_send;
 use crate::liveness::Lock;
 use crate::model::{Model, ModelConfig, Name, NewObject};
@@ -35,12 +36,6 @@ pub struct Job {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// Half of the descriptors that this process may have are for directories.
-fn directory_handles() -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    limit.map_or(usize::MAX, |limit| limit as usize) / 2
-}
-
 /// It is made at once, so that nobody learns in the middle of a job that there is none.
 fn spill_file(options: &Options) -> Result<Option<Arc<SpillFile>>, JobError> {
     let Some(scratch) = &options.scratch else {
@@ -53,17 +48,34 @@ fn spill_file(options: &Options) -> Result<Option<Arc<SpillFile>>, JobError> {
     })
 }
 
-/// The attributes of the directory, the space there, and what it is known by.
-fn look_at_root(storage: &dyn Storage, root: &Handle, path: &Path) -> Result<(Stat, Space, RootId), JobError> {
+/// What the directory of a job is like before it.
+struct RootLook {
+    stat: Stat,
+    space: Space,
+    home: RootId,
+    /// So many directories may be kept open.
+    handles_max: usize,
+}
+
+fn look_at_root(storage: &dyn Storage, root: &Handle, path: &Path) -> Result<RootLook, JobError> {
     let failed = |tried| JobError::storage(tried, path);
     if let Some(far) = storage.far_end() {
         let found = far_send::begin(far, root).map_err(failed("looking at"))?;
-        let home = RootId::new(path, (found.stat.dev, found.stat.ino), found.born);
-        return Ok((found.stat, found.space, home));
+        return Ok(RootLook {
+            stat: found.stat,
+            space: found.space,
+            home: RootId::new(path, (found.stat.dev, found.stat.ino), found.born),
+            handles_max: usize::try_from(found.handles_max).unwrap_or(usize::MAX),
+        });
     }
     let stat = storage.stat_handle(root).map_err(failed("reading the attributes of"))?;
     let space = storage.space(root).map_err(failed("reading the free space of"))?;
-    Ok((stat, space, RootId::of(storage, root, path)))
+    Ok(RootLook {
+        stat,
+        space,
+        home: RootId::of(storage, root, path),
+        handles_max: directory_handles(),
+    })
 }
 
 impl std::fmt::Debug for Job {
@@ -81,7 +93,12 @@ impl Job {
     /// # Errors
     /// When the directory's attributes or free space cannot be read, or nothing can be written to the scratch directory.
     pub fn begin(storage: Arc<dyn Storage>, root: Handle, path: &Path, options: Options) -> Result<Self, JobError> {
-        let (stat, space, home) = look_at_root(&*storage, &root, path)?;
+        let RootLook {
+            stat,
+            space,
+            home,
+            handles_max,
+        } = look_at_root(&*storage, &root, path)?;
         let spill = spill_file(&options)?;
         let staging_name: Name = OsStr::new(&new_staging_name(stat.mtime)).into();
         let part_name = Name::from(&*part_name(&staging_name));
@@ -92,7 +109,7 @@ impl Job {
             publish: options.publish,
             own_uid: rustix::process::geteuid().as_raw(),
             own_gid: rustix::process::getegid().as_raw(),
-            handles_max: directory_handles(),
+            handles_max,
         };
         let mut model = Model::new(&stat, root.clone(), space, config);
         model.graph.is_far = storage.far_end().is_some();
@@ -125,8 +142,8 @@ impl Job {
             spill,
             journal: Mutex::default(),
             lock: Lock::default(),
-            asked: AtomicU64::new(0),
-            answered: AtomicU64::new(0),
+            asked: Arc::default(),
+            answered: Arc::default(),
         });
         Ok(Self { shared })
     }

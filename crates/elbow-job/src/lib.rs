@@ -40,6 +40,7 @@ mod complete;
 mod concurrency;
 #[cfg(test)]
 mod crash_test;
+mod descriptors;
 mod execute;
 mod far_jobs;
 mod far_orders;
@@ -67,6 +68,8 @@ mod no_room_test;
 mod options;
 mod orphans;
 mod os_path;
+#[cfg(test)]
+mod own_jobs_test;
 mod ownership;
 #[cfg(test)]
 mod pairs_test;

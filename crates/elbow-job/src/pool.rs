@@ -254,7 +254,8 @@ impl Shared {
     ) {
         let left = state.model.graph.left();
         state.pool.meter.end(left);
-        let calls = result.as_ref().map_or(1, |done| done.calls.max(1)) as u32;
+        let calls = result.as_ref().map_or(1, |done| done.calls.max(1));
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
         state.pool.note_latency(took / calls);
         state.model.now = clock();
         state.model.graph.let_go(action.keys());

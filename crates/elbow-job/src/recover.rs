@@ -112,6 +112,8 @@ pub(crate) struct Recovery<'a> {
     file_system_traits: FileSystemTraits,
     /// Asked instead of locks, by tests.
     is_alive: Option<&'a dyn Fn(&Manifest) -> bool>,
+    /// The jobs to be ended are those of this process, which works on them no more.
+    ends_own: bool,
 }
 
 impl<'a> Recovery<'a> {
@@ -124,7 +126,13 @@ impl<'a> Recovery<'a> {
             ownership: OwnershipCheck::new(storage, root).map_err(&failed)?,
             file_system_traits: storage.file_system_traits(root).map_err(&failed)?,
             is_alive: None,
+            ends_own: false,
         })
+    }
+
+    /// For jobs of this process, which works on them no more: where files cannot be locked, that it runs says nothing.
+    pub(crate) fn of_own_jobs(self) -> Self {
+        Self { ends_own: true, ..self }
     }
 
     fn run(&self) -> Result<Ended, JobError> {
@@ -278,6 +286,7 @@ impl<'a> Recovery<'a> {
 
     pub(crate) fn liveness(&self, manifest: &Manifest, attempt: &Attempt) -> Liveness {
         match self.is_alive {
+            None if self.ends_own && matches!(attempt, Attempt::None) => Liveness::Dead,
             None => liveness::of(
                 manifest,
                 attempt,

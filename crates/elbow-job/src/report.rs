@@ -127,6 +127,13 @@ pub enum Cause {
     Storage(String),
 }
 
+/// The same of a number that may be none of an error.
+fn is_no_room(errno: i32) -> bool {
+    [Errno::NOSPC, Errno::DQUOT]
+        .iter()
+        .any(|full| full.raw_os_error() == errno)
+}
+
 /// A disk, or a quota, is full.
 pub(crate) fn is_out_of_space(errno: Errno) -> bool {
     matches!(errno, Errno::NOSPC | Errno::DQUOT)
@@ -140,7 +147,7 @@ impl Cause {
 
     /// Another attempt may end otherwise: there was no room.
     pub(crate) fn may_pass(&self) -> bool {
-        let no_room = |error: &DeferredError| is_out_of_space(Errno::from_raw_os_error(error.errno));
+        let no_room = |error: &DeferredError| is_no_room(error.errno);
         matches!(self, Self::Deferred(errors) if errors.iter().all(no_room))
     }
 

@@ -15,6 +15,7 @@ use crate::clock::clock;
 use crate::concurrency::Pool;
 use crate::execute::Journal;
 use crate::far_orders::StagingContext;
+use crate::far_send::PulseCounts;
 use crate::liveness::Lock;
 use crate::model::{Model, Name};
 use crate::options::Options;
@@ -49,8 +50,8 @@ pub(crate) struct Shared {
     /// Of the manifest.
     pub(crate) lock: Lock,
     /// Questions of operations to the storage that have begun, and those of them that are answered.
-    pub(crate) asked: AtomicU64,
-    pub(crate) answered: AtomicU64,
+    pub(crate) asked: Arc<AtomicU64>,
+    pub(crate) answered: Arc<AtomicU64>,
 }
 
 /// What a lock protects.
@@ -87,6 +88,13 @@ impl Shared {
         counts
     }
 
+    pub(crate) fn pulse_counts(&self) -> PulseCounts {
+        PulseCounts {
+            asked: self.asked.clone(),
+            answered: self.answered.clone(),
+        }
+    }
+
     /// The same for the far end of a connection, which makes it there.
     pub(crate) fn staging_context(&self) -> StagingContext {
         StagingContext {
@@ -94,7 +102,6 @@ impl Shared {
             part_name: self.part_name.to_os_string(),
             root_times: self.root_times,
             command: self.options.command.clone(),
-            save: self.options.save.clone(),
         }
     }
 

@@ -46,7 +46,7 @@ impl Carrier<'_> {
                 let [dir, new_dir] = two(on)?;
                 self.storage.link(dir, &name, new_dir, &new_name)?;
             }
-            Call::Release => {}
+            Call::Nothing => {}
             call => {
                 let [on] = on else { return Err(Errno::PROTO) };
                 return self.on_one(on, call, &content);

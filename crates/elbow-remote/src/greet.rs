@@ -68,6 +68,12 @@ pub enum ConnectError {
         /// Its words.
         why: String,
     },
+    /// The end was asked for before anybody had answered.
+    #[error("{host}: interrupted before it answered")]
+    Interrupted {
+        /// Where.
+        host: String,
+    },
     /// The connection failed.
     #[error("{host}: the connection failed: {error}")]
     Broken {

@@ -45,6 +45,11 @@ impl<S> SwappedIds<S> {
         }
     }
 
+    /// A user and a group as the other end knows them.
+    pub fn owner(&self, (uid, gid): (u32, u32)) -> (u32, u32) {
+        (self.uids.of(uid), self.gids.of(gid))
+    }
+
     fn shown(&self, stat: Stat) -> Stat {
         Stat {
             uid: self.uids.of(stat.uid),

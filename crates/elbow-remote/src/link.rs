@@ -13,10 +13,7 @@ use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::frame::{self, Frame};
-use crate::message::{Answer, Call, Id, ROOT, Reply, Request, UNANSWERED};
-
-/// Released objects wait for the next request, but not more than so many.
-const RELEASED_MAX: usize = 256;
+use crate::message::{Answer, Id, ROOT, Reply, Request, UNANSWERED};
 
 /// An answer, and the bytes that came with it.
 pub(crate) type Answered = Result<(Answer, Vec<u8>), Errno>;
@@ -132,28 +129,10 @@ impl Link {
         tells.recv().unwrap_or(Err(Errno::NOTCONN))
     }
 
-    /// Nobody here needs an object any more.
+    /// Nobody here needs an object any more; the next request says so. Whoever drops a handle may hold any lock, or be the thread that reads
+    /// replies: nothing is written here.
     fn release(&self, id: Id) {
-        let is_full = {
-            let mut released = self.released.lock();
-            released.push(id);
-            released.len() >= RELEASED_MAX
-        };
-        // Whoever drops a handle may hold any lock but this one, or be the thread that reads replies: it never waits here.
-        let Some(mut to) = self.to.try_lock().filter(|_| is_full) else {
-            return;
-        };
-        let release = Request {
-            on: Vec::new(),
-            makes: Vec::new(),
-            released: std::mem::take(&mut *self.released.lock()),
-            call: Call::Release,
-        };
-        let sent = frame::encode(&release, 0).and_then(|encoded| encoded.write(&mut *to, UNANSWERED, &[]));
-        drop(to);
-        if let Err(error) = sent {
-            self.end(&error);
-        }
+        self.released.lock().push(id);
     }
 
     /// Says nothing more: the far end hears that the connection ends. Answers that are under way still come.

@@ -212,8 +212,8 @@ pub(crate) enum Call {
     Work {
         order: Vec<u8>,
     },
-    /// Nothing; it brings what is released.
-    Release,
+    /// Nothing; its answer shows that there is somebody.
+    Nothing,
 }
 
 /// What came of a request.

@@ -19,6 +19,8 @@ use crate::objects::{Object, Objects};
 /// Requests that have come and are not begun.
 const QUEUED_MAX: usize = 4096;
 const QUEUED_BYTES_MAX: usize = 64 << 20;
+/// Objects that one request may name, or open.
+const NAMED_MAX: usize = 16;
 /// Threads that carry requests out. A disk of this machine is busy with far fewer; one that is itself behind a network is not.
 const THREADS_MAX: usize = 64;
 const STACK_BYTES: usize = 512 << 10;
@@ -196,8 +198,7 @@ impl<'a, W: Write + Send> Server<'a, W> {
                 .decode()
                 .map_err(|error| ServeError::Protocol(error.to_string()))?;
             match task(&mut objects, request, frame) {
-                Ok(Some(task)) => self.queue(task, threads),
-                Ok(None) => {}
+                Ok(task) => self.queue(task, threads),
                 Err((number, errno)) => self.reply(number, Err(errno)),
             }
         }
@@ -262,7 +263,7 @@ impl<'a, W: Write + Send> Server<'a, W> {
                 .iter()
                 .map(|object| object.wait())
                 .collect::<Result<Vec<_>>>()
-                .and_then(|handles| self.carrier.carry_out(&handles, call, content)),
+                .and_then(|handles| self.carrier.carry_out(&handles, call, content).map_err(not_cancelled)),
         };
         let errno = carried_out.as_ref().err().copied().unwrap_or(Errno::CANCELED);
         let (answer, mut given) = match carried_out {
@@ -295,6 +296,14 @@ impl<'a, W: Write + Send> Server<'a, W> {
     }
 }
 
+/// That something is cancelled says that what it needs could not be opened, and nothing else.
+fn not_cancelled(errno: Errno) -> Errno {
+    match errno {
+        Errno::CANCELED => Errno::IO,
+        errno => errno,
+    }
+}
+
 /// Closes an object, and hears what close(2) says.
 fn close(storage: &dyn Storage, on: &[Arc<Object>]) -> Result<(Answer, Given)> {
     let [object] = on else { return Err(Errno::PROTO) };
@@ -304,8 +313,11 @@ fn close(storage: &dyn Storage, on: &[Arc<Object>]) -> Result<(Answer, Given)> {
 }
 
 /// The request with its objects. Those that it releases are forgotten: only requests that came before it name them.
-fn task(objects: &mut Objects, request: Request, frame: Frame) -> std::result::Result<Option<Task>, (u64, Errno)> {
+fn task(objects: &mut Objects, request: Request, frame: Frame) -> std::result::Result<Task, (u64, Errno)> {
     let number = frame.number;
+    if request.on.len() > NAMED_MAX || request.makes.len() > NAMED_MAX {
+        return Err((number, Errno::PROTO));
+    }
     let on: Result<Vec<_>> = request.on.iter().map(|id| objects.get(*id)).collect();
     let promised: Vec<Result<_>> = request.makes.iter().map(|id| objects.promise(*id)).collect();
     request.released.iter().for_each(|id| objects.release(*id));
@@ -322,13 +334,106 @@ fn task(objects: &mut Objects, request: Request, frame: Frame) -> std::result::R
             return Err((number, errno));
         }
     };
-    let is_nothing = matches!(request.call, Call::Release) && number == UNANSWERED;
-    Ok((!is_nothing).then_some(Task {
+    Ok(Task {
         number,
         on,
         makes,
         call: request.call,
         bytes: frame.bytes(),
         content: frame.content,
-    }))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Shutdown;
+    use std::os::unix::net::UnixStream;
+
+    use elbow_file::{RealStorage, Worked};
+
+    use super::*;
+
+    struct NoWorker;
+
+    impl FarWorker for NoWorker {
+        fn work(&self, _: &[Handle], _: &[u8], _: Vec<u8>) -> Result<Worked> {
+            Err(Errno::PROTO)
+        }
+    }
+
+    fn request(call: Call, on: Vec<u64>, makes: Vec<u64>) -> Request {
+        Request {
+            on,
+            makes,
+            released: Vec::new(),
+            call,
+        }
+    }
+
+    /// What a far end answers to these requests, by their numbers, until it has ended.
+    fn answers(requests: &[(u64, Request)]) -> Vec<(u64, Reply)> {
+        let place = tempfile::tempdir().unwrap();
+        let root = RealStorage::open_root(place.path()).unwrap();
+        let (mut near, far) = UnixStream::pair().unwrap();
+        let served = std::thread::spawn(move || {
+            let to = far.try_clone().unwrap();
+            greeted(far, to)?.serve(&RealStorage, root, &NoWorker)
+        });
+        let greeting = Greeting {
+            version: VERSION,
+            uid: 0,
+            gid: 0,
+        };
+        near.write_all(&MAGIC).unwrap();
+        frame::encode(&greeting, 0)
+            .unwrap()
+            .write(&mut near, UNANSWERED, &[])
+            .unwrap();
+        for (number, request) in requests {
+            frame::encode(request, 0)
+                .unwrap()
+                .write(&mut near, *number, &[])
+                .unwrap();
+        }
+        near.shutdown(Shutdown::Write).unwrap();
+        let mut magic = [0; MAGIC.len()];
+        near.read_exact(&mut magic).unwrap();
+        let _welcome = frame::read(&mut near).unwrap();
+        let mut answers = Vec::new();
+        while let Some(frame) = frame::read(&mut near).unwrap() {
+            answers.push((frame.number, frame.decode().unwrap()));
+        }
+        served.join().expect("no panic").expect("the near end has ended it");
+        answers.sort_by_key(|(number, _)| *number);
+        answers
+    }
+
+    /// A request without a reply that was to open something was forgotten at once, and who needed that waited for ever, with the lock of a job.
+    #[test]
+    fn what_nobody_opens_keeps_nobody_waiting() {
+        let said = answers(&[
+            (UNANSWERED, request(Call::Nothing, vec![], vec![5])),
+            (1, request(Call::List, vec![5], vec![])),
+            (2, request(Call::List, vec![6], vec![])),
+            (3, request(Call::List, vec![0], vec![7])),
+            (4, request(Call::List, vec![7], vec![])),
+        ]);
+        let errno = |errno: Errno| Err(errno.raw_os_error());
+        assert_eq!(said[0], (1, errno(Errno::CANCELED)));
+        assert_eq!(said[1], (2, errno(Errno::BADF)));
+        assert_eq!(said[2], (3, Ok(Answer::Entries(Vec::new()))));
+        assert_eq!(said[3], (4, errno(Errno::CANCELED)));
+    }
+
+    #[test]
+    fn a_request_that_names_more_than_any_needs_is_refused() {
+        let said = answers(&[
+            (1, request(Call::List, vec![0; NAMED_MAX + 1], vec![])),
+            (2, request(Call::Nothing, vec![], (1..=NAMED_MAX as u64 + 1).collect())),
+            (3, request(Call::StatOpen, vec![1], vec![])),
+        ]);
+        let refused: Vec<_> = said.into_iter().map(|(_, reply)| reply.unwrap_err()).collect();
+        let expected = [Errno::PROTO, Errno::PROTO, Errno::BADF];
+        assert_eq!(refused, expected.map(Errno::raw_os_error));
+    }
 }

@@ -6,12 +6,14 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use elbow_file::Errno;
 use percent_encoding::percent_decode_str;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 use url::Url;
 
@@ -26,6 +28,7 @@ const NOT_FOUND: i32 = 127;
 /// So long the far end may take to end what it has begun, once the connection is closed: it may roll back a job.
 const END_PATIENCE: Duration = Duration::from_secs(60);
 const GLANCE: Duration = Duration::from_millis(5);
+const END_GLANCE: Duration = Duration::from_millis(200);
 
 /// Where a directory is: `ssh://[USER@]HOST[:PORT][/PATH]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +105,8 @@ pub struct Login {
     pub elbow: OsString,
     /// Nobody is there to be asked for a password.
     pub is_batch: bool,
+    /// Whether the end is asked for, while nobody has answered yet.
+    pub is_ended: fn() -> bool,
 }
 
 impl Default for Login {
@@ -110,6 +115,7 @@ impl Default for Login {
             ssh: "ssh".into(),
             elbow: "elbow".into(),
             is_batch: false,
+            is_ended: || false,
         }
     }
 }
@@ -136,6 +142,12 @@ impl Ssh {
         let (to, from) = (child.stdin.take(), child.stdout.take());
         let (to, from) = to.zip(from).expect("both are pipes");
         let mut ssh = Self { child, link: None };
+        if !waited_for(&from, login) {
+            let _ = ssh.child.kill();
+            return Err(ConnectError::Interrupted {
+                host: target.to_string(),
+            });
+        }
         match RemoteStorage::connect(&target.to_string(), from, to) {
             Ok(storage) => {
                 ssh.link = Some(storage.link());
@@ -181,6 +193,20 @@ impl Drop for Ssh {
         if self.wait(END_PATIENCE).is_none() {
             let _ = self.child.kill();
             let _ = self.child.wait();
+        }
+    }
+}
+
+/// Waits until somebody says something, or nobody is going to; `false` when the end is asked for before.
+fn waited_for(from: &ChildStdout, login: &Login) -> bool {
+    let glance = Timespec::try_from(END_GLANCE).ok();
+    loop {
+        let mut ready = [PollFd::new(from, PollFlags::IN)];
+        match poll(&mut ready, glance.as_ref()) {
+            Ok(0) | Err(Errno::INTR) if (login.is_ended)() => return false,
+            Ok(0) | Err(Errno::INTR) => {}
+            // What cannot be waited for says so when it is read.
+            _ => return true,
         }
     }
 }

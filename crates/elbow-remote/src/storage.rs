@@ -102,6 +102,10 @@ macro_rules! value {
     };
 }
 
+fn sound(stat: Stat) -> Result<Stat> {
+    stat.is_sound().then_some(stat).ok_or(Errno::PROTO)
+}
+
 fn bytes(answer: Answered) -> Result<Vec<u8>> {
     match answer? {
         (Answer::Bytes, bytes) => Ok(bytes),
@@ -164,19 +168,27 @@ impl Storage for RemoteStorage {
     }
 
     fn stat(&self, dir: &Handle, name: &OsStr) -> Result<Stat> {
-        value!(self.ask(&[dir], Call::Stat { name: name.into() }), Stat)
+        sound(value!(self.ask(&[dir], Call::Stat { name: name.into() }), Stat)?)
     }
 
     fn stat_uncached(&self, dir: &Handle, name: &OsStr) -> Result<Stat> {
-        value!(self.ask(&[dir], Call::StatUncached { name: name.into() }), Stat)
+        sound(value!(
+            self.ask(&[dir], Call::StatUncached { name: name.into() }),
+            Stat
+        )?)
     }
 
     fn stat_handle(&self, handle: &Handle) -> Result<Stat> {
-        value!(self.ask(&[handle], Call::StatOpen), Stat)
+        sound(value!(self.ask(&[handle], Call::StatOpen), Stat)?)
     }
 
     fn list(&self, dir: &Handle) -> Result<Vec<DirEntry>> {
-        value!(self.ask(&[dir], Call::List), Entries)
+        let entries = value!(self.ask(&[dir], Call::List), Entries)?;
+        entries
+            .iter()
+            .all(DirEntry::is_sound)
+            .then_some(entries)
+            .ok_or(Errno::PROTO)
     }
 
     fn readlink(&self, dir: &Handle, name: &OsStr) -> Result<OsString> {
@@ -358,6 +370,16 @@ impl FarEnd for RemoteStorage {
         self.link.promise()
     }
 
+    fn pulse(&self, heard: Box<dyn FnOnce() + Send>) {
+        let tell = move |answer: Answered| {
+            if answer.is_ok() {
+                heard();
+            }
+        };
+        let nothing = Request::about(Vec::new(), Call::Nothing);
+        self.link.send(nothing, &[], Box::new(tell));
+    }
+
     fn send(&self, order: &Order<'_>, done: Completion) {
         let ids = |handles: &[Handle]| handles.iter().map(id_of).collect::<Result<Vec<Id>>>();
         let (on, makes) = match (ids(order.on), ids(order.makes)) {
@@ -380,5 +402,67 @@ fn worked((answer, bytes): (Answer, Vec<u8>)) -> Result<FarAnswer> {
     match answer {
         Answer::Worked { made } => Ok(FarAnswer { made, bytes }),
         _ => Err(Errno::PROTO),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::frame;
+    use crate::message::{MAGIC, Reply, UNANSWERED, VERSION, Welcome};
+
+    /// A storage whose far end gives this reply to every request.
+    fn answering(reply: Reply) -> RemoteStorage {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        std::thread::spawn(move || {
+            let welcome = Welcome {
+                version: VERSION,
+                refusal: None,
+            };
+            far.write_all(&MAGIC).unwrap();
+            frame::encode(&welcome, 0)
+                .unwrap()
+                .write(&mut far, UNANSWERED, &[])
+                .unwrap();
+            far.read_exact(&mut [0; MAGIC.len()]).unwrap();
+            let _greeting = frame::read(&mut far).unwrap();
+            while let Ok(Some(request)) = frame::read(&mut far) {
+                let encoded = frame::encode(&reply, 0).unwrap();
+                encoded.write(&mut far, request.number, &[]).unwrap();
+            }
+        });
+        RemoteStorage::connect("here", near.try_clone().unwrap(), near).unwrap()
+    }
+
+    fn listed(name: &str) -> Result<usize> {
+        let entry = DirEntry {
+            name: name.into(),
+            kind: None,
+            ino: 1,
+        };
+        let storage = answering(Ok(Answer::Entries(vec![entry])));
+        storage.list(&storage.root()).map(|entries| entries.len())
+    }
+
+    #[test]
+    fn what_cannot_be_is_not_believed() {
+        assert_eq!(listed("name"), Ok(1));
+        for name in ["", ".", "..", "a/b", "../../etc/passwd", "a\0b"] {
+            assert_eq!(listed(name), Err(Errno::PROTO), "{name:?}");
+        }
+        let storage = answering(Err(i32::MIN));
+        assert_eq!(
+            storage.sync(&storage.root()),
+            Err(Errno::PROTO),
+            "no error has this number"
+        );
+        let storage = answering(Ok(Answer::Flag(true)));
+        assert_eq!(
+            storage.space(&storage.root()),
+            Err(Errno::PROTO),
+            "the answer to another question"
+        );
     }
 }

@@ -2,8 +2,10 @@
 
 #![allow(clippy::disallowed_methods)] // limits are read from /proc
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ use elbow_job::{
     Abandoned, Cause, Job, JobError, Kept, Options, Outcome, RecoverAction, Recovered, SavedJob, UnfinishedJob,
 };
 use elbow_mount::{JobDirectory, MountError};
-use elbow_remote::Ssh;
+use elbow_remote::{RemoteStorage, Ssh};
 
 use crate::cli::{self, JobArgs};
 use crate::output::strerror;
@@ -120,6 +122,23 @@ pub(crate) struct Site {
     _made: Option<MadeDirectory>,
 }
 
+/// Whether a mount shows what a storage has: the directory, as far as it can be told by its names and its time.
+fn shows_the_same(directory: &Path, storage: &RemoteStorage) -> bool {
+    let here = || {
+        let modified = std::fs::metadata(directory).ok()?.mtime();
+        let names = std::fs::read_dir(directory).ok()?;
+        let names: std::io::Result<BTreeSet<OsString>> = names.map(|entry| Ok(entry?.file_name())).collect();
+        Some((modified, names.ok()?))
+    };
+    let there = || {
+        let root = storage.root();
+        let modified = storage.stat_handle(&root).ok()?.mtime.seconds;
+        let names = storage.list(&root).ok()?.into_iter().map(|entry| entry.name);
+        Some((modified, names.collect::<BTreeSet<OsString>>()))
+    };
+    here().is_some_and(|here| there() == Some(here))
+}
+
 /// A directory that was made for what is shown there, and goes with it.
 struct MadeDirectory(PathBuf);
 
@@ -199,6 +218,10 @@ impl Site {
         let place = JobDirectory::of_elsewhere(directory)?;
         let connected = Ssh::connect(&far.target, &far.root, &far.login());
         let (storage, connection) = connected.map_err(|error| anyhow!(Far::advice(&error)))?;
+        if far.is_optional && !shows_the_same(directory, &storage) {
+            // The mount may go by another port, or to another machine of that name.
+            bail!("{}: what is there is not what the mount shows", far.target);
+        }
         Ok(Self {
             place,
             root: storage.root(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::{Args, ValueHint};
 use elbow_file::{Handle, RealStorage, Storage};
-use elbow_job::FarJobs;
+use elbow_job::{FarJobs, RecoverAction};
 use elbow_mount::JobDirectory;
 use elbow_remote::{SwappedIds, greeted};
 
@@ -54,16 +54,26 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(exit::ELBOW_FAILED));
         }
     };
-    let storage: Arc<dyn Storage> = Arc::new(SwappedIds::new(RealStorage, connection.near()));
-    let jobs = FarJobs::new(storage.clone(), root.clone());
+    let seen = Arc::new(SwappedIds::new(RealStorage, connection.near()));
+    let (storage, owners): (Arc<dyn Storage>, _) = (seen.clone(), seen);
+    let jobs =
+        FarJobs::new(Arc::new(RealStorage), root.clone()).seen_as(storage.clone(), move |owner| owners.owner(owner));
     let served = connection.serve(&*storage, root, &jobs);
     let ended = jobs.end();
     served?;
-    Ok(if ended.iter().all(Result::is_ok) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(exit::ELBOW_FAILED)
-    })
+    let is_ended = |action| {
+        matches!(
+            action,
+            RecoverAction::RolledBack | RecoverAction::Finished | RecoverAction::Kept
+        )
+    };
+    Ok(
+        if ended.iter().flatten().all(|job| is_ended(job.action)) && ended.iter().all(Result::is_ok) {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(exit::ELBOW_FAILED)
+        },
+    )
 }
 
 fn opened(args: &ServeArgs) -> anyhow::Result<Handle> {

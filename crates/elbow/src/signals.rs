@@ -119,6 +119,19 @@ pub(crate) fn is_ignored(signal: i32) -> bool {
     }
 }
 
+/// Whether a signal that ends programs has come, and waits to be taken.
+#[allow(unsafe_code)]
+pub(crate) fn is_end_pending() -> bool {
+    // SAFETY: a zeroed set is memory that the first call fills, and the others only look at.
+    unsafe {
+        let mut pending: libc::sigset_t = std::mem::zeroed();
+        libc::sigpending(&raw mut pending) == 0
+            && TAKEN
+                .iter()
+                .any(|signal| libc::sigismember(&raw const pending, *signal) == 1 && !is_ignored(*signal))
+    }
+}
+
 /// Blocks the signals that end programs in this thread and in all that it starts from now on. And makes sure that we can
 /// wait for children, which we cannot where our parent ignored SIGCHLD.
 pub(crate) fn block() {

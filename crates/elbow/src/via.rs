@@ -6,8 +6,10 @@ use std::str::FromStr;
 
 use anyhow::ensure;
 use elbow_mount::sshfs_source;
-use elbow_remote::{ConnectError, Login, SshTarget};
+use elbow_remote::{BadTarget, ConnectError, Login, SshTarget};
 use serde::{Deserialize, Serialize};
+
+use crate::signals;
 
 /// Another program than ssh(1).
 const SSH: &str = "ELBOW_SSH";
@@ -26,16 +28,13 @@ pub(crate) enum Via {
 }
 
 impl FromStr for Via {
-    type Err = String;
+    type Err = BadTarget;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BadTarget> {
         match text {
             "auto" => Ok(Self::Auto),
             "mount" => Ok(Self::Mount),
-            other => other
-                .parse()
-                .map(Self::Ssh)
-                .map_err(|error: elbow_remote::BadTarget| error.to_string()),
+            other => other.parse().map(Self::Ssh),
         }
     }
 }
@@ -118,6 +117,7 @@ impl Far {
             ssh: named(SSH, "ssh"),
             elbow: named(FAR_ELBOW, "elbow"),
             is_batch: self.is_optional,
+            is_ended: signals::is_end_pending,
         }
     }
 

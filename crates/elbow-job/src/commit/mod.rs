@@ -374,7 +374,7 @@ impl Shared {
             expectations,
             root_times: self.final_root_times(),
         };
-        let commit = || far_send::commit(far, &job, &message);
+        let commit = || far_send::commit(far, &job, &message, &self.pulse_counts());
         let failed = self.storage_error("committing the job in");
         let ended = self.watched(progress, Phase::Publishing, &StepCounter::default(), commit);
         let ended = ended.map_err(|errno| match errno {
@@ -382,7 +382,18 @@ impl Shared {
                 directory: self.path.clone(),
             },
             errno => failed(errno),
-        })?;
+        });
+        let ended = match ended {
+            // It has never left: the record is too long for one message.
+            Err(JobError::Storage {
+                errno: Errno::MSGSIZE, ..
+            }) => {
+                let cause = Cause::Storage("the commit record is too long to be sent (64 MiB)".into());
+                let drafted = RecordDraft::unknown();
+                return Ok(Err(Refused::whole(cause, RemainingWork { record, drafted })));
+            }
+            ended => ended?,
+        };
         Ok(match ended {
             CommitEnd::Committed => Ok(()),
             CommitEnd::NoRecord(cause) => Err(Refused::by_the_storage(cause)),
@@ -399,7 +410,7 @@ impl Shared {
                     directory: self.path.clone(),
                 });
             }
-            CommitEnd::Failed(errno) => return Err(failed(Errno::from_raw_os_error(errno))),
+            CommitEnd::Failed(errno) => return Err(failed(far_send::errno_of(errno))),
         })
     }
 
@@ -637,7 +648,7 @@ impl Shared {
         if let Some(far) = self.storage.far_end() {
             drop(self.journal.lock().take());
             // When the connection has ended, the far end does so by itself.
-            let roll_back = || match far_send::roll_back(far, &self.staging_name) {
+            let roll_back = || match far_send::roll_back(far, &self.staging_name, &self.pulse_counts()) {
                 Err(Errno::NOTCONN) => Ok(()),
                 other => other,
             };

@@ -200,6 +200,20 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// The same with the users and groups that another machine knows.
+    pub(crate) fn with_owners(mut self, owner: impl Fn((u32, u32)) -> (u32, u32)) -> Self {
+        for attributes in &mut self.attributes {
+            attributes.attrs.owner = attributes.attrs.owner.map(&owner);
+            attributes.before.owner = attributes.before.owner.map(&owner);
+        }
+        for (_, expected) in &mut self.expected {
+            if let Expected::Same(object) = expected {
+                object.owner = owner(object.owner);
+            }
+        }
+        self
+    }
+
     /// Nothing would change.
     pub(crate) fn is_empty(&self) -> bool {
         self.departures.is_empty()

@@ -58,7 +58,9 @@ pub(crate) use config::{IN_TRANSIT, ModelConfig, Name};
 pub(crate) use file_data::{Content, EAGER_DRAIN_BYTES, Segment, SegmentSource};
 use fill::MemoryPiece;
 pub(crate) use fill::{Chunk, Fill, Piece};
-pub(crate) use inodes::{Body, Dir, Dirty, EntryKey, FoundEntry, FoundXattrs, Inode, Inodes, Listing, Staging, Work};
+pub(crate) use inodes::{
+    Body, Dir, Dirty, EntryKey, FoundEntry, FoundXattrs, Inode, Inodes, Listing, Staging, Work, forget_handle,
+};
 pub(crate) use ledger::SpaceLedger;
 pub(crate) use mode::has_set_id;
 pub(crate) use names::NewObject;

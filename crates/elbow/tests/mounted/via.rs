@@ -280,6 +280,13 @@ fn another_users_machine_shows_the_users_files_as_own() {
         assert_eq!((metadata.uid(), metadata.gid()), (1, 1), "{name}");
     }
     assert_eq!(fs::read(path("far/old")).expect("a file"), b"oldmore\n");
+    // What is the user's own may be changed whatever its mode is, as there: the machine there has to know whose it is.
+    let script = "set -e; cd near; chmod 444 old; printf end > \"$OUT/end\"";
+    start(dir.path(), &["--via", &target], script).finish().assert_code(0);
+    let script = "set -e; cd near; chmod u+w old; echo again >> old; chmod u-w old";
+    start(dir.path(), &["--via", &target], script).finish().assert_code(0);
+    assert_eq!(fs::read(path("far/old")).expect("a file"), b"oldmore\nagain\n");
+    assert_eq!(path("far/old").metadata().expect("a file").mode() & 0o777, 0o444);
     // What that user may not do there is no different by way of root here.
     fs::create_dir(path("far/closed")).expect("a directory of root's");
     let run = start(dir.path(), &["--no-keep", "--via", &target], "echo x > near/closed/x").finish();
@@ -478,4 +485,49 @@ fn the_guide_to_a_home_directory_over_ssh_works() {
     let left: Vec<_> = left.into_iter().map(|entry| entry.file_name()).collect();
     assert_eq!(left, ["done", "found", "results-1", "two"]);
     assert!(!testbed.path("here/data").exists());
+}
+
+/// The name and the path of a mount are those of another machine, if it goes by a port or a program of its own: what is there is looked at before it is used.
+#[test]
+fn a_mount_of_another_machine_is_told_from_what_ssh_finds() {
+    let Some(testbed) = Testbed::new() else { return };
+    for name in ["near", "other", "other/far"] {
+        fs::create_dir(testbed.path(name)).expect("a directory");
+    }
+    let far = testbed.path("far").display().to_string();
+    let other = testbed.path("other/far").display().to_string();
+    testbed.write_via(&format!(
+        "for last; do :; done; cd /; exec sh -c \"$(echo \"$last\" | sed 's#{far}#{other}#')\""
+    ));
+    let mount = testbed
+        .bed
+        .mount(&testbed.path("far"), &testbed.path("near"))
+        .expect("an sshfs mount");
+    let run = start(testbed.dir.path(), &["--json", "--via", "auto"], "echo x > near/x").finish();
+    run.assert_code(0);
+    let report = report(&run);
+    assert_eq!(report["via"], "mount");
+    let note = report["notes"][0].as_str().unwrap_or_default();
+    assert!(note.contains("not what the mount shows"), "{note}");
+    drop(mount);
+    assert!(testbed.path("far/x").exists() && !testbed.path("other/far/x").exists());
+}
+
+/// Whoever is asked by ssh for a password, or waits for a machine that does not answer, can end it.
+#[test]
+fn a_log_in_that_does_not_come_to_an_end_can_be_ended() {
+    let test_dir = TestDir::new("printf old > old");
+    test_dir.restore();
+    let root = test_dir.root();
+    write_program(&root.join("via"), ": > out/waits; exec sleep 60");
+    let target = format!("ssh://box{}", test_dir.work("").display());
+    let job = start(&root, &["--via", target.trim_end_matches('/')], "true");
+    wait_for("ssh", || test_dir.outside("waits").exists());
+    let began = Instant::now();
+    job.signal_group("INT");
+    let run = job.finish();
+    run.assert_code(125);
+    assert!(run.err.contains("interrupted"), "{}", run.err);
+    assert!(began.elapsed() < Duration::from_secs(30));
+    assert!(!root.join("near").exists());
 }

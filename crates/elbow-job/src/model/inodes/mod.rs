@@ -51,6 +51,15 @@ pub(crate) struct Inodes {
     handles_max: usize,
 }
 
+/// The descriptor of a directory is of no use.
+pub(crate) fn forget_handle(inodes: &mut Inodes, dir: Ino) {
+    if let Ok(dir) = inodes.dir_at_checked(dir)
+        && dir.handle.take().is_some()
+    {
+        inodes.kept_handles -= 1;
+    }
+}
+
 impl Inodes {
     /// The root, which is old, and the place for what has none in the tree for a moment.
     pub(crate) fn new(stat: &Stat, root_handle: Handle, handles_max: usize) -> Self {
@@ -155,15 +164,6 @@ impl Inodes {
         if slot.is_none() {
             *slot = Some(handle);
             self.kept_handles += 1;
-        }
-    }
-
-    /// The descriptor of a directory is of no use.
-    pub(crate) fn forget_handle(&mut self, dir: Ino) {
-        if let Ok(dir) = self.dir_at_checked(dir)
-            && dir.handle.take().is_some()
-        {
-            self.kept_handles -= 1;
         }
     }
 

@@ -1,0 +1,92 @@
+//! The far end of a connection ends its own jobs, whatever a recovery that comes from elsewhere would say of them.
+
+#![allow(clippy::disallowed_methods, reason = "the test looks at real directories")]
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use elbow_file::double::{Call, Faulty, Interposed, Operation, Plan};
+use elbow_file::{Errno, RealStorage, Storage};
+
+use crate::recover::Recovery;
+use crate::report::RecoverAction;
+use crate::schedule_test::{InJob, Op};
+use crate::{FarJobs, Job, Options};
+
+/// Where files cannot be locked, the process of a job tells whether it lives: so one that ended its own job found that it was running, and left it.
+#[test]
+fn where_files_cannot_be_locked_a_process_ends_its_own_jobs() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = Plan::fail(Errno::NOLCK)
+        .when(|call: &Call<'_>| call.operation == Operation::TryLock)
+        .times(u64::MAX);
+    let lockless = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([plan])));
+    let storage: Arc<dyn Storage> = lockless.clone();
+    let root = RealStorage::open_root(dir.path()).unwrap();
+    let job = Job::begin(storage.clone(), root.clone(), dir.path(), Options::default()).unwrap();
+    InJob(&job).run(&Op::Mkdir("new".into())).unwrap();
+    job.shared.drain(&mut |_| {}).unwrap();
+    let name = job.name().to_owned();
+    drop(job);
+    assert!(dir.path().join(&name).exists() && lockless.hook().fired() > 0);
+    let ended = |recovery: Recovery<'_>| recovery.end(&name).unwrap().map(|ended| ended.action);
+    let recovery = || Recovery::new(&*storage, &root, true).unwrap();
+    assert_eq!(ended(recovery()), Some(RecoverAction::Running), "anybody's");
+    assert_eq!(
+        ended(recovery().of_own_jobs()),
+        Some(RecoverAction::RolledBack),
+        "its own"
+    );
+    assert!(!dir.path().join(&name).exists());
+}
+
+/// The record that is durable there has that machine's numbers.
+#[test]
+fn owners_of_a_record_are_translated_wherever_they_are() {
+    use crate::action::NewAttrs;
+    use crate::commit::{Record, RecordAttributes};
+    let owned = |owner| NewAttrs {
+        owner,
+        ..NewAttrs::default()
+    };
+    let attributes = RecordAttributes {
+        path: "old".into(),
+        is_dir: false,
+        attrs: owned(Some((1000, 7))),
+        before: owned(Some((5005, 1000))),
+    };
+    let unset = RecordAttributes {
+        path: "b".into(),
+        is_dir: true,
+        attrs: owned(None),
+        before: owned(None),
+    };
+    let record = Record {
+        attributes: vec![attributes, unset],
+        ..Record::default()
+    };
+    let swap = |id| match id {
+        1000 => 5005,
+        5005 => 1000,
+        id => id,
+    };
+    let there = record.with_owners(|(uid, gid)| (swap(uid), gid));
+    let owners = |of: &RecordAttributes| (of.attrs.owner, of.before.owner);
+    assert_eq!(owners(&there.attributes[0]), (Some((5005, 7)), Some((1000, 1000))));
+    assert_eq!(owners(&there.attributes[1]), (None, None));
+}
+
+#[test]
+fn a_connection_without_jobs_ends_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("old"), "old").unwrap();
+    let root = RealStorage::open_root(dir.path()).unwrap();
+    let jobs = FarJobs::new(Arc::new(RealStorage), root);
+    assert!(jobs.end().is_empty());
+    assert_eq!(
+        RealStorage::open_root(dir.path())
+            .and_then(|root| RealStorage.stat(&root, OsStr::new("old")))
+            .map(|stat| stat.size),
+        Ok(3)
+    );
+}
