@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::ensure;
-use elbow_mount::sshfs_source;
+use elbow_mount::{job_mounts, sshfs_source};
 use elbow_remote::{BadTarget, ConnectError, Login, SshTarget};
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +75,8 @@ impl Via {
 
     fn of(&self, directory: &Path) -> anyhow::Result<Option<Far>> {
         Ok(match self {
+            // The job around it stores what is done there.
+            _ if is_in_job(directory) => None,
             Self::Mount => None,
             Self::Auto => sshfs_source(directory)?.and_then(|(host, path)| of_mount(&host, path)),
             Self::Ssh(target) => Some(Far {
@@ -87,6 +89,12 @@ impl Via {
             }),
         })
     }
+}
+
+/// Whether what is at a path is shown by a job already: a variable of the environment is for what runs in it, too.
+fn is_in_job(directory: &Path) -> bool {
+    let path = directory.canonicalize();
+    path.is_ok_and(|path| job_mounts().iter().any(|mount| path.starts_with(mount)))
 }
 
 /// What sshfs has mounted from `[USER@]HOST`.

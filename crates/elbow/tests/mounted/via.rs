@@ -531,3 +531,17 @@ fn a_log_in_that_does_not_come_to_an_end_can_be_ended() {
     assert!(began.elapsed() < Duration::from_secs(30));
     assert!(!root.join("near").exists());
 }
+
+/// A variable that is exported is for what runs in the job, too, whose directory is that of the job around.
+#[test]
+fn a_job_in_a_job_by_ssh_is_a_part_of_that() {
+    let Some(testbed) = Testbed::new() else { return };
+    let (target, elbow) = (testbed.target(), env!("CARGO_BIN_EXE_elbow"));
+    let script = format!(
+        "export ELBOW_VIA={target}; cd near && echo outer > outer && {elbow} run --json -- sh -c 'cat outer > inner' 2> \"$OUT/inner\""
+    );
+    testbed.run(&script).assert_code(0);
+    assert_eq!(fs::read(testbed.path("far/inner")).expect("a result"), b"outer\n");
+    let said = fs::read_to_string(testbed.path("out/inner")).expect("what it said");
+    assert!(said.contains("\"via\":\"mount\""), "{said}");
+}
