@@ -10,7 +10,7 @@ use elbow_ranges::Piece as _;
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
-use crate::action::Action;
+use crate::action::{Action, FillTarget};
 use crate::clock::clock;
 use crate::commit::{Record, RecordDraft, StagedJob, Unwatched, write_sealed};
 use crate::complete::Done;
@@ -24,7 +24,7 @@ use crate::job_files::{RECORD, RESUME};
 use crate::liveness::Lock;
 use crate::look::{Looked, look_into};
 use crate::missing::{none_if_missing, sync_dir};
-use crate::model::{Chunk, Fill, Piece};
+use crate::model::{Chunk, Fill, IN_TRANSIT, Piece};
 use crate::recover::{Recovery, recover};
 use crate::report::{Cause, JobError, RecoverAction, Recovered};
 use crate::route::Route;
@@ -352,6 +352,14 @@ fn at(on: &[Handle], place: Place) -> Result<Handle, Errno> {
 
 /// The action that was sent.
 fn received(action: &Action<Place, FillMessage>, on: &[Handle], content: Vec<u8>) -> Result<Action, Errno> {
+    if let Action::Fill {
+        target: FillTarget::Patch(route, _) | FillTarget::NewPatch(route, _),
+        ..
+    } = action
+        && route.owner.dir() != IN_TRANSIT
+    {
+        return Err(Errno::PROTO); // patches live in the job's own directory
+    }
     let content = Piece::Memory(Chunk::uncounted(content));
     action.with(&mut |place| at(on, *place), &mut |fill| received_fill(fill, &content))
 }

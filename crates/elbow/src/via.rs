@@ -92,6 +92,7 @@ impl Via {
 }
 
 /// Whether what is at a path is shown by a job already: a variable of the environment is for what runs in it, too.
+#[allow(clippy::disallowed_methods)] // where mounts are, and not the storage of a job
 fn is_in_job(directory: &Path) -> bool {
     let path = directory.canonicalize();
     path.is_ok_and(|path| job_mounts().iter().any(|mount| path.starts_with(mount)))

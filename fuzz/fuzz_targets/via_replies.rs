@@ -1,0 +1,4 @@
+//! `elbow_fuzz::connection::replies`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| elbow_fuzz::connection::replies(bytes));
