@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use crate::handle::{Handle, Result};
+use crate::handle::{Errno, Handle, Result};
 
 /// The other end of the connection to a storage that is elsewhere: it carries out whole pieces of work, so that one answer is waited for
 /// instead of one for each call.
@@ -29,7 +29,7 @@ pub trait FarEnd: Send + Sync {
             let _ = told.send(answer);
         };
         self.send(order, Box::new(tell));
-        tells.recv().unwrap_or(Err(crate::Errno::NOTCONN))
+        tells.recv().unwrap_or(Err(Errno::NOTCONN))
     }
 }
 
@@ -74,4 +74,13 @@ pub struct Worked {
     pub made: Vec<Option<Handle>>,
     /// The answer.
     pub answer: Vec<u8>,
+}
+
+/// The error of a number that another machine has sent; what is none is an error of the protocol (EPROTO).
+#[must_use]
+pub fn errno_from_elsewhere(raw: i32) -> Errno {
+    match raw {
+        1..=4095 => Errno::from_raw_os_error(raw),
+        _ => Errno::PROTO,
+    }
 }

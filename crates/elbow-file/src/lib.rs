@@ -30,7 +30,7 @@ pub mod zoned;
 pub use dig::dig;
 pub use direct::{DIRECT_ALIGNMENT, direct, frees_whole_extents};
 pub use extents::{Extent, ExtentKind, Extents};
-pub use far_end::{Completion, FarAnswer, FarEnd, FarWorker, Order, Worked};
+pub use far_end::{Completion, FarAnswer, FarEnd, FarWorker, Order, Worked, errno_from_elsewhere};
 pub use file_system_traits::{FileSystemTraits, Identity};
 pub use handle::{Errno, Handle, Result};
 pub use lock::{try_lock, unlock};

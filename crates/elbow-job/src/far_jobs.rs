@@ -160,7 +160,7 @@ impl FarJobs {
         let context = message.context;
         let action = received(&message.action, on, content)?;
         let slots = Slots::of(&action);
-        let staging = context.staging.clone().unwrap_or_default();
+        let staging = context.staging.unwrap_or_default();
         if slots.job {
             self.begun.lock().push(staging.staging_name.clone());
         }
@@ -182,9 +182,8 @@ impl FarJobs {
     }
 
     fn worked(&self, done: Done, slots: Slots, action: &Action) -> Worked {
-        let is_visible = action.routes().count() > 0 && action_is_visible(action);
         let journal = self.journal.lock();
-        let notes = matches!(action, Action::Stage { .. }) || is_visible;
+        let notes = matches!(action, Action::Stage { .. }) || action_is_visible(action);
         let message = DoneMessage {
             directories: done.directories.iter().map(|(side, _)| *side).collect(),
             is_made: done.is_made,
@@ -235,9 +234,7 @@ impl FarJobs {
             answer: encoded(&recovered),
         })
     }
-}
 
-impl FarJobs {
     /// Commits a job that has brought all that it made here.
     fn commit(&self, message: &CommitMessage, on: &[Handle]) -> Result<Worked, Errno> {
         let ended = self.commit_now(message, &at(on, 0)?)?;

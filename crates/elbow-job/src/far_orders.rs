@@ -114,7 +114,7 @@ pub(crate) struct DoneMessage {
 }
 
 /// A job that has brought all that it made to the storage, and is to be committed.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct CommitMessage {
     /// The name of its own directory.
     pub(crate) name: OsString,

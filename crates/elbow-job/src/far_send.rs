@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-use elbow_file::{Completion, DirEntry, Errno, FarAnswer, FarEnd, Handle, Order, Stat};
+use elbow_file::{Completion, DirEntry, Errno, FarAnswer, FarEnd, Handle, Order, Stat, errno_from_elsewhere};
 
 use crate::action::{Action, FillTarget};
 use crate::api::Ino;
@@ -107,14 +107,6 @@ pub(crate) struct FarAnswered {
     pub(crate) action: Arc<Action>,
     pub(crate) result: Result<FarDone, Errno>,
     pub(crate) took: Duration,
-}
-
-/// The number of an error that the other end has sent; what is none is an error of the protocol.
-pub(crate) fn errno_of(raw: i32) -> Errno {
-    match raw {
-        1..=4095 => Errno::from_raw_os_error(raw),
-        _ => Errno::PROTO,
-    }
 }
 
 /// An action on its way.
@@ -229,7 +221,7 @@ pub(crate) fn list(far: &dyn FarEnd, route: &Route) -> Result<Looked, Errno> {
     if !listed.entries.iter().flatten().all(is_sound) {
         return Err(Errno::PROTO);
     }
-    let default_acl = listed.default_acl.map_err(errno_of);
+    let default_acl = listed.default_acl.map_err(errno_from_elsewhere);
     Ok(match listed.entries {
         None => Looked::Closed(handle, default_acl),
         Some(entries) => {
@@ -287,17 +279,17 @@ fn ask_patiently(far: &dyn FarEnd, order: &Order<'_>, pulse: &PulseCounts) -> Re
     }
 }
 
-/// Commits a job whose own directory this is.
-pub(crate) fn commit(
-    far: &dyn FarEnd,
-    job: &Handle,
-    message: &CommitMessage,
-    pulse: &PulseCounts,
-) -> Result<CommitEnd, Errno> {
+/// The order to commit a job.
+pub(crate) fn commit_order(message: CommitMessage) -> Vec<u8> {
+    encoded(&Message::Commit(Box::new(message)))
+}
+
+/// Commits a job whose own directory this is, by such an order.
+pub(crate) fn commit(far: &dyn FarEnd, job: &Handle, order: &[u8], pulse: &PulseCounts) -> Result<CommitEnd, Errno> {
     let order = Order {
         on: std::slice::from_ref(job),
         makes: &[],
-        order: &encoded(&Message::Commit(Box::new(message.clone()))),
+        order,
         content: &[],
     };
     decoded(&ask_patiently(far, &order, pulse)?.bytes).ok_or(Errno::PROTO)

@@ -261,11 +261,8 @@ impl Shared {
         state.model.graph.let_go(action.keys());
         match result {
             Ok(done) => state.model.complete(ino, action, done),
-            // The directory that it was to be in could not be made, which is told, and asked for once more before it.
-            Err(Errno::CANCELED) if self.storage.far_end().is_some() => {
-                state.model.not_done(ino, action);
-                state.model.scheduler().queue(ino);
-            }
+            // The directory that it was to be in could not be made, which that one's answer tells: the visit goes on, and finds out.
+            Err(Errno::CANCELED) if self.storage.far_end().is_some() => state.model.not_done(ino, action),
             Err(errno) => {
                 state.is_lost |= state.model.casts_doubt(ino, action, errno);
                 state.model.not_done(ino, action);

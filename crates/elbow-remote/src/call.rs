@@ -18,6 +18,22 @@ pub(crate) struct Given {
     pub(crate) content: Vec<u8>,
 }
 
+impl Given {
+    fn opened(handle: Handle) -> Self {
+        Self {
+            made: vec![Some(handle)],
+            content: Vec::new(),
+        }
+    }
+
+    fn bytes(content: Vec<u8>) -> Self {
+        Self {
+            made: Vec::new(),
+            content,
+        }
+    }
+}
+
 /// Who carries requests out.
 #[derive(Clone, Copy)]
 pub(crate) struct Carrier<'a> {
@@ -57,28 +73,11 @@ impl Carrier<'_> {
 
     fn on_one(self, on: &Handle, call: Call, content: &[u8]) -> Result<(Answer, Given)> {
         let call = match self.opening(on, call)? {
-            Ok(opened) => {
-                let made = vec![Some(opened)];
-                return Ok((
-                    Answer::Done,
-                    Given {
-                        made,
-                        ..Given::default()
-                    },
-                ));
-            }
+            Ok(opened) => return Ok((Answer::Done, Given::opened(opened))),
             Err(call) => call,
         };
         let call = match self.reading(on, call)? {
-            Ok(content) => {
-                return Ok((
-                    Answer::Bytes,
-                    Given {
-                        content,
-                        ..Given::default()
-                    },
-                ));
-            }
+            Ok(content) => return Ok((Answer::Bytes, Given::bytes(content))),
             Err(call) => call,
         };
         let answer = match self.asking(on, call)? {

@@ -57,8 +57,10 @@ fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Erro
 /// Those of the connection; `UnexpectedEof` when it ends within a message, `InvalidData` for one that is too long.
 pub(crate) fn read(from: &mut impl Read) -> io::Result<Option<Frame>> {
     let mut header = [0; HEADER_BYTES];
-    if !read_header(from, &mut header)? {
-        return Ok(None);
+    match read_some(from, &mut header)? {
+        0 => return Ok(None),
+        HEADER_BYTES => {}
+        _ => return Err(io::ErrorKind::UnexpectedEof.into()),
     }
     let length = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes")) as usize;
     let (message, content) = (length(0), length(4));
@@ -74,19 +76,21 @@ pub(crate) fn read(from: &mut impl Read) -> io::Result<Option<Frame>> {
     }))
 }
 
-/// `false` where nothing comes any more.
-fn read_header(from: &mut impl Read, header: &mut [u8; HEADER_BYTES]) -> io::Result<bool> {
+/// Fills a buffer, as far as anything comes.
+///
+/// # Errors
+/// Those of the connection.
+pub(crate) fn read_some(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
-    while filled < HEADER_BYTES {
-        match from.read(&mut header[filled..]) {
-            Ok(0) if filled == 0 => return Ok(false),
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+    while filled < buffer.len() {
+        match from.read(&mut buffer[filled..]) {
+            Ok(0) => break,
             Ok(read) => filled += read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(true)
+    Ok(filled)
 }
 
 /// Memory is taken as the bytes come: a length alone costs nothing.

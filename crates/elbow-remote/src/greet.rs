@@ -103,7 +103,7 @@ pub(crate) fn greet(host: &str, from: &mut impl Read, to: &mut impl Write) -> Re
         .and_then(|()| frame::encode(&greeting, 0)?.write(to, UNANSWERED, &[]))
         .map_err(broken)?;
     let mut magic = [0; MAGIC.len()];
-    let read = read_some(from, &mut magic).map_err(broken)?;
+    let read = frame::read_some(from, &mut magic).map_err(broken)?;
     if read == 0 {
         return Err(broken(io::ErrorKind::UnexpectedEof.into()));
     }
@@ -122,20 +122,6 @@ pub(crate) fn greet(host: &str, from: &mut impl Read, to: &mut impl Write) -> Re
         Some(why) => Err(ConnectError::Refused { host, why }),
         None => Ok(()),
     }
-}
-
-/// Fills a buffer, as far as anything comes.
-fn read_some(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match from.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
 }
 
 fn not_ours(host: &str, begun: &[u8], from: &mut impl Read) -> ConnectError {

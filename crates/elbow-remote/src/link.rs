@@ -8,7 +8,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 
-use elbow_file::{Errno, Handle};
+use elbow_file::{Errno, Handle, errno_from_elsewhere};
 use parking_lot::Mutex;
 use tracing::warn;
 
@@ -196,16 +196,8 @@ fn read_replies(mut from: impl Read, link: &Weak<Link>) {
 fn take_reply(link: &Link, frame: Frame) -> io::Result<()> {
     let answer = match frame.decode::<Reply>()? {
         Ok(answer) => Ok((answer, frame.content)),
-        Err(errno) => Err(errno_of(errno)),
+        Err(errno) => Err(errno_from_elsewhere(errno)),
     };
     link.reply(frame.number, answer);
     Ok(())
-}
-
-/// The number of an error that the far end has sent; what is none is an error of the protocol.
-fn errno_of(raw: i32) -> Errno {
-    match raw {
-        1..=4095 => Errno::from_raw_os_error(raw),
-        _ => Errno::PROTO,
-    }
 }

@@ -13,8 +13,10 @@ use crate::greet::{ConnectError, greet};
 use crate::link::{Answered, Link, Remote};
 use crate::message::{Answer, Call, Id, Request};
 
-/// So much is asked for, or sent, with one request: many of these are under way at once.
+/// So much is asked for with one request: many of these are under way at once.
 const PIECE_BYTES: usize = 1 << 20;
+/// So much is sent with one request; a commit record may be longer.
+const WRITE_BYTES_MAX: usize = 16 << 20;
 
 /// The storage at the other end of a connection. Each call is one request, and waits for its reply; any number of threads may ask at once.
 /// When the connection has ended, each call fails with ENOTCONN.
@@ -284,7 +286,16 @@ impl Storage for RemoteStorage {
     }
 
     fn write(&self, file: &Handle, pieces: &[IoSlice<'_>], offset: u64) -> Result<()> {
-        self.ask_with(&[file], Call::Write { offset }, pieces).map(drop)
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if bytes <= WRITE_BYTES_MAX {
+            return self.ask_with(&[file], Call::Write { offset }, pieces).map(drop);
+        }
+        let mut offset = offset;
+        for part in pieces.iter().flat_map(|piece| piece.chunks(WRITE_BYTES_MAX)) {
+            self.ask_with(&[file], Call::Write { offset }, &[IoSlice::new(part)])?;
+            offset += part.len() as u64;
+        }
+        Ok(())
     }
 
     fn truncate(&self, file: &Handle, size: u64) -> Result<()> {

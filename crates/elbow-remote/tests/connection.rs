@@ -162,6 +162,23 @@ fn a_storage_far_away_answers_as_one_here() {
     served.join().unwrap().unwrap();
 }
 
+/// More than one message can hold: the record of a commit that changes very much.
+#[test]
+fn a_write_may_be_longer_than_a_message() {
+    let place = tempfile::tempdir().unwrap();
+    let (storage, served) = connected(place.path());
+    let file = storage.create(&storage.root(), OsStr::new("long"), 0o600).unwrap();
+    let (short, long) = (vec![1u8; 1000], vec![2u8; 80 << 20]);
+    let pieces = [IoSlice::new(&short), IoSlice::new(&long), IoSlice::new(&short)];
+    storage.write(&file, &pieces, 7).unwrap();
+    let written = std::fs::read(place.path().join("long")).unwrap();
+    assert_eq!(written.len(), 7 + 2 * short.len() + long.len());
+    let (first, last) = (&written[7..1007], &written[written.len() - 1000..]);
+    assert!(first == short && last == short && written[1007..1007 + long.len()] == long);
+    drop((file, storage));
+    served.join().unwrap().unwrap();
+}
+
 #[test]
 fn what_work_will_open_can_be_named_before_it_is_open() {
     let place = tempfile::tempdir().unwrap();

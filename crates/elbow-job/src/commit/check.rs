@@ -63,7 +63,7 @@ fn differs(kind: FileType, (size, mtime): (u64, Time), now: &Stat) -> Option<&'s
 }
 
 /// What a job that commits expects of the tree.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Expectations {
     #[serde(with = "os_path::pairs")]
     paths: Vec<(PathBuf, Expected<Stat>)>,

@@ -26,7 +26,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
-use elbow_file::{Errno, FarEnd, Handle, Time};
+use elbow_file::{Errno, FarEnd, Handle, Time, errno_from_elsewhere};
 use tracing::{error, info, info_span};
 
 use crate::api::Ino;
@@ -368,13 +368,13 @@ impl Shared {
         };
         record.wins = self.options.on_conflict == OnConflict::Overwrite;
         let expectations = Expectations::of(&self.state.lock().model);
-        let message = CommitMessage {
+        let order = far_send::commit_order(CommitMessage {
             name: self.staging_name.to_os_string(),
             record: record.encode(),
             expectations,
             root_times: self.final_root_times(),
-        };
-        let commit = || far_send::commit(far, &job, &message, &self.pulse_counts());
+        });
+        let commit = || far_send::commit(far, &job, &order, &self.pulse_counts());
         let failed = self.storage_error("committing the job in");
         let ended = self.watched(progress, Phase::Publishing, &StepCounter::default(), commit);
         let ended = ended.map_err(|errno| match errno {
@@ -410,7 +410,7 @@ impl Shared {
                     directory: self.path.clone(),
                 });
             }
-            CommitEnd::Failed(errno) => return Err(failed(far_send::errno_of(errno))),
+            CommitEnd::Failed(errno) => return Err(failed(errno_from_elsewhere(errno))),
         })
     }
 
