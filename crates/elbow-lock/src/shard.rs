@@ -229,8 +229,11 @@ impl Shard {
         self.totals.count_request(&request);
         match request {
             Request::Lock(lock) => {
-                let ask = Ask::new(party(lock.owner), lock.id, lock.mode, lock.footprint);
-                let ask = ask.recalled(lock.recall).with_known_overlaps(known);
+                let ask = Ask {
+                    recall: lock.recall,
+                    known,
+                    ..Ask::new(party(lock.owner), lock.id, lock.mode, lock.footprint)
+                };
                 self.ask(now_ms, lock.file, ask, lock.wait, out);
             }
             Request::Unlock { id } | Request::Cancel { id } => self.end(now_ms, session, id, out),
@@ -247,8 +250,11 @@ impl Shard {
                 }
             }
             Request::Reassert(lock) => {
-                let ask = Ask::new(party(lock.owner), lock.id, lock.mode, lock.footprint);
-                let ask = ask.recalled(lock.recall).with_known_overlaps(known);
+                let ask = Ask {
+                    recall: lock.recall,
+                    known,
+                    ..Ask::new(party(lock.owner), lock.id, lock.mode, lock.footprint)
+                };
                 self.reassert(now_ms, lock.file, ask, lock.token, out);
             }
             Request::Renew { .. }

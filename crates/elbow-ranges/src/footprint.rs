@@ -193,12 +193,14 @@ impl Footprint {
 
     /// Whether it is one pattern of three or more nested vectors, which may take long to compare with another one.
     #[must_use]
+    #[inline] // A lock service asks it several times of each lock.
     pub fn is_deep(&self) -> bool {
         matches!(&self.form, Form::Pattern(pattern) if pattern.dims().len() > 2)
     }
 
     /// The smallest range that holds all of it.
     #[must_use]
+    #[inline] // A lock service asks it several times of each lock.
     pub fn bounds(&self) -> Range<u64> {
         self.bounds.start..self.bounds.end
     }
@@ -240,6 +242,7 @@ impl Footprint {
     /// assert!(Footprint::from_list([(0, 1), (2, 3), (7, 9)]).unwrap().heap_bytes() >= 48);
     /// ```
     #[must_use]
+    #[inline] // A lock service asks it several times of each lock.
     pub fn heap_bytes(&self) -> usize {
         match &self.form {
             Form::Whole => 0,

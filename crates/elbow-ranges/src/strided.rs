@@ -233,6 +233,7 @@ impl Strided {
     }
 
     /// Memory that it takes beside its own size.
+    #[inline]
     pub(crate) fn heap_bytes(&self) -> usize {
         if self.levels.spilled() {
             size_of_val(self.levels.as_slice())

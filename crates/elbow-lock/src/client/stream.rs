@@ -15,6 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::buffer::spare_capacity;
 use rustix::net::{RecvFlags, SendFlags};
 use rustls::ClientConnection;
 
@@ -94,10 +95,9 @@ impl Stream {
     pub(super) fn receive(&self, bytes: &mut Vec<u8>, poll: bool) -> io::Result<()> {
         let had = bytes.len();
         let Some(tls) = &self.tls else {
-            bytes.resize(had + READ_BYTES, 0);
-            let got = self.socket.receive(&mut bytes[had..], poll);
-            bytes.truncate(had + *got.as_ref().unwrap_or(&0));
-            return if got? == 0 { Err(ended()) } else { Ok(()) };
+            bytes.reserve(READ_BYTES); // Not filled with zeros, which takes as long as the rest of a small reply.
+            let (got, _) = rustix::net::recv(self.socket.as_fd(), spare_capacity(bytes), how(poll))?;
+            return if got == 0 { Err(ended()) } else { Ok(()) };
         };
         let mut sealed = [0; READ_BYTES];
         while bytes.len() == had {
@@ -108,6 +108,10 @@ impl Stream {
         }
         Ok(())
     }
+}
+
+fn how(poll: bool) -> RecvFlags {
+    if poll { RecvFlags::DONTWAIT } else { RecvFlags::empty() }
 }
 
 fn ended() -> io::Error {
@@ -144,8 +148,7 @@ fn open(tls: &mut ClientConnection, mut sealed: &[u8], bytes: &mut Vec<u8>) -> i
 
 impl Socket {
     fn receive(&self, into: &mut [u8], poll: bool) -> io::Result<usize> {
-        let flags = if poll { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
-        let (_, got) = rustix::net::recv(self.as_fd(), into, flags)?;
+        let (_, got) = rustix::net::recv(self.as_fd(), into, how(poll))?;
         Ok(got)
     }
 }

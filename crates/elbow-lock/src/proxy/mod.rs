@@ -415,7 +415,7 @@ impl RequestHandler for Proxy {
         }
     }
 
-    fn apply(&self, member: &ServerSession, request: Request, _known: KnownOverlaps) -> Option<LongComparison> {
+    fn apply(&self, member: &ServerSession, request: Request, _known: KnownOverlaps) -> Option<Box<LongComparison>> {
         if request.is_answered_at_once() {
             self.end_dead();
         }

@@ -278,7 +278,11 @@ impl<D: RequestHandler> Connection<'_, D> {
 
     /// Applies the requests from `begin` on up to one that takes long to compare, which is given back. Not async: each request would be copied
     /// into and out of the future's state, which takes as long as a third of its grant.
-    fn apply_until_long(&mut self, bytes: &[u8], begin: &mut usize) -> Result<Option<LongComparison>, DecodeError> {
+    fn apply_until_long(
+        &mut self,
+        bytes: &[u8],
+        begin: &mut usize,
+    ) -> Result<Option<Box<LongComparison>>, DecodeError> {
         loop {
             *begin += self.skip(bytes.len() - *begin);
             if self.to_skip > 0 || self.member.outbox.has_ended() {
@@ -375,7 +379,7 @@ impl<D: RequestHandler> Connection<'_, D> {
 async fn compare_and_apply<D: RequestHandler>(
     handler: &D,
     member: &ServerSession,
-    long: LongComparison,
+    long: Box<LongComparison>,
 ) -> io::Result<()> {
     let mut next = Some(long);
     while let Some(long) = next {

@@ -17,9 +17,10 @@ pub(crate) trait RequestHandler: Send + Sync {
     fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<ServerSession>, Welcome), UpstreamSilent>;
     /// It is known by which socket the client is dead or alive.
     fn watch(&self, _member: &ServerSession) {}
-    /// Does what a client asks; not called with `Close`. Given back is what takes long to compare: it is to be compared, and applied again.
+    /// Does what a client asks; not called with `Close`. Given back is what takes long to compare: it is to be compared, and applied again
+    /// (boxed, because hardly any request is, and each call would leave room for one).
     #[must_use]
-    fn apply(&self, member: &ServerSession, request: Request, known: KnownOverlaps) -> Option<LongComparison>;
+    fn apply(&self, member: &ServerSession, request: Request, known: KnownOverlaps) -> Option<Box<LongComparison>>;
     /// These locks are no more without the client having said so.
     fn forget(&self, member: &ServerSession, refused: &[LockId]);
     /// The client has gone.

@@ -272,18 +272,18 @@ impl Service {
         member: &ServerSession,
         request: Request,
         known: KnownOverlaps,
-    ) -> Option<LongComparison> {
+    ) -> Option<Box<LongComparison>> {
         let now = self.now_ms();
         let mut shard = self.shards[place].lock();
         let comparisons = shard.long_comparisons(member.id, &request, &known, STEPS_LOCKED_MAX);
         if !comparisons.is_empty() {
             let turns = Arc::clone(&self.turns);
-            return Some(LongComparison {
+            return Some(Box::new(LongComparison {
                 request,
                 known,
                 comparisons,
                 turns,
-            });
+            }));
         }
         let mut actions = Vec::new();
         shard.handle_with_overlaps(now, member.id, request, known, &mut actions);
@@ -437,7 +437,7 @@ impl RequestHandler for Service {
         Ok((member, welcome))
     }
 
-    fn apply(&self, member: &ServerSession, request: Request, known: KnownOverlaps) -> Option<LongComparison> {
+    fn apply(&self, member: &ServerSession, request: Request, known: KnownOverlaps) -> Option<Box<LongComparison>> {
         if known.is_empty() {
             self.counters.requests.fetch_add(1, Ordering::Relaxed);
             request_trace::request(member.id, &request);

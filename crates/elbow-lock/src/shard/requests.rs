@@ -272,11 +272,13 @@ fn ask_of(session: SessionId, request: &Request, known: &KnownOverlaps) -> Optio
     match request {
         Request::Lock(lock) => {
             let ask = Ask::new(party(lock.owner), lock.id, lock.mode, lock.footprint.clone());
-            Some(ask.recalled(lock.recall).with_known_overlaps(known.clone()))
+            let (recall, known) = (lock.recall, known.clone());
+            Some(Ask { recall, known, ..ask })
         }
         Request::Reassert(lock) => {
             let ask = Ask::new(party(lock.owner), lock.id, lock.mode, lock.footprint.clone());
-            Some(ask.recalled(lock.recall).with_known_overlaps(known.clone()))
+            let (recall, known) = (lock.recall, known.clone());
+            Some(Ask { recall, known, ..ask })
         }
         Request::Posix(lock) if lock.mode.is_some() => {
             Ask::posix(party(lock.owner), lock.id, lock.start..lock.end, lock.mode).ok()
@@ -313,15 +315,5 @@ impl Ask {
             posix: true,
             ..Self::new(who, id, mode.unwrap_or(LockMode::Exclusive), footprint)
         })
-    }
-
-    /// Its holder wants to hear that somebody waits, or does not.
-    pub(super) fn recalled(self, recall: bool) -> Self {
-        Self { recall, ..self }
-    }
-
-    /// What has been compared already.
-    pub(super) fn with_known_overlaps(self, known: KnownOverlaps) -> Self {
-        Self { known, ..self }
     }
 }
