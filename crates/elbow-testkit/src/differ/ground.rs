@@ -180,6 +180,8 @@ pub struct Place {
     dir: PathBuf,
     /// What is unmounted before.
     over: Option<PathBuf>,
+    /// The directory that is removed, as a server's mount shows it.
+    seen: Option<PathBuf>,
 }
 
 /// Makes mounts that only this thread, and what it starts, sees: they go when it ends, however it does.
@@ -324,11 +326,14 @@ impl StorageHost {
             stored,
             dir,
             over: None,
+            seen: None,
         };
         if self.storage == Storage::Overlayfs {
             place.lay_over(&self.path(&format!("over-{number}")))?;
         } else if self.far.is_some() {
-            place.work = self.path("far").join(format!("n-{number}/w"));
+            let seen = self.path("far").join(format!("n-{number}"));
+            place.work = seen.join("w");
+            place.seen = Some(seen);
         }
         Ok(place)
     }
@@ -366,7 +371,14 @@ impl Drop for Place {
             let _ = unmount(over, UnmountFlags::DETACH);
             let _ = fs::remove_dir(over);
         }
-        if let Err(error) = fs::remove_dir_all(&self.dir) {
+        if let Some(seen) = &self.seen {
+            // What is removed behind the back of a server's mount stays open there, and keeps its space. What that one may not remove is
+            // removed below.
+            let _ = fs::remove_dir_all(seen);
+        }
+        if let Err(error) = fs::remove_dir_all(&self.dir)
+            && error.kind() != io::ErrorKind::NotFound
+        {
             eprintln!("differ: removing {}: {error}", self.dir.display());
         }
     }
