@@ -10,7 +10,7 @@ comparison of the server's side with what must be there, at the instant the peer
     bench/run.py --tiny                                 seconds, to see that the bench itself works
 
 Storages: slowfs2 (2 ms per operation), ssh0.5 and ssh5 (sshfs, ms one way), far0.5 far5 far50
-(the same without a mount, for what needs none), nfs3-2 nfs4-2 nfs3-10 nfs4-10 (kernel NFS,
+(the same without a mount, for what needs none), far5-100m (over 100 Mbit/s), nfs3-2 nfs4-2 nfs3-10 nfs4-10 (kernel NFS,
 ms round trip, inside user-mode-linux), local (a local disk, what the mount costs where nothing is slow).
 CANNYFS names a CannyFS binary to measure too (CANNYFS_OPTIONS: more options for it).
 """
@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import inputs, jobs, nfs, peers, report, rows, storage, trees
 from harness.build import ROOT, Parser
 
-STORAGES = ["slowfs2", "ssh0.5", "ssh5", "far0.5", "far5", "far50", "nfs3-2", "nfs4-2", "nfs3-10", "nfs4-10", "local"]
+STORAGES = ["slowfs2", "ssh0.5", "ssh5", "far0.5", "far5", "far50", "far5-100m", "nfs3-2", "nfs4-2", "nfs3-10", "nfs4-10", "local"]
 JOBS = ["tar", "unzip", "rm", "cp", "make"]
 PEERS = ["direct", "elbow", "elbow --via", "tmpfs+rsync", "tmpfs+copy32", "ssh tar", "CannyFS"]
 LOCAL_JOBS = ["tar", "make"]  # What the mount costs on a fast disk.
@@ -147,7 +147,9 @@ class Bench:
         if name.startswith("ssh"):
             return storage.Ssh(name, f"{name.removeprefix('ssh')}ms", self.memory, self.programs)
         if name.startswith("far"):
-            return storage.Far(name, f"{name.removeprefix('far')}ms", self.memory, self.programs)
+            one_way, _, rate = name.removeprefix("far").partition("-")
+            megabits = int(rate.removesuffix("m")) if rate else None
+            return storage.Far(name, f"{one_way}ms", self.memory, self.programs, megabits)
         if name.startswith("nfs"):
             return nfs.Nfs(name, self.memory)
         return storage.Local(name, self.disk)

@@ -91,11 +91,12 @@ class Ssh(Storage):
     def __init__(self, name, one_way, work, programs):
         super().__init__(name, f"sshfs, {one_way} one way", work)
         self.one_way, self.programs, self.keys, self.server = one_way, programs, work / name / "keys", None
+        self.rate = []
 
     def start(self):
         need_programs("sshd:openssh-server", "ssh:openssh-client", "sshfs")
         self.keys.mkdir(mode=0o700)
-        command = [self.programs / "sshbed", self.keys, "--one-way", self.one_way]
+        command = [self.programs / "sshbed", self.keys, "--one-way", self.one_way, *self.rate]
         self.server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         line = self.server.stdout.readline()
         if not line:
@@ -127,9 +128,12 @@ class Ssh(Storage):
 class Far(Ssh):
     """The same server without a mount: what is beside a stream to it."""
 
-    def __init__(self, name, one_way, work, programs):
+    def __init__(self, name, one_way, work, programs, megabits=None):
         super().__init__(name, one_way, work, programs)
         self.says = f"ssh without a mount, {one_way} one way"
+        if megabits:
+            self.says += f", {megabits} Mbit/s"
+            self.rate = ["--rate", str(megabits * 1_000_000 // 8)]
 
     def do_mount(self):
         pass

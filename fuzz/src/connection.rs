@@ -9,9 +9,9 @@ use elbow_file::{Errno, FarWorker, Handle, RealStorage, Storage, Worked};
 use elbow_remote::{RemoteStorage, greeted};
 
 const MAGIC: &[u8] = b"ELBOWVIA";
-/// Version 1, user 0 and group 0 of the near end; version 1 and no refusal of the far end.
-const GREETING: [u8; 3] = [1, 0, 0];
-const WELCOME: [u8; 2] = [1, 0];
+/// Version 2, user 0 and group 0 of the near end; version 2 and no refusal of the far end.
+const GREETING: [u8; 3] = [2, 0, 0];
+const WELCOME: [u8; 2] = [2, 0];
 
 /// Gives back what it is told.
 struct Echo;

@@ -16,6 +16,13 @@ pub trait FarEnd: Send + Sync {
     /// nothing can be sent any more (ENOTCONN).
     fn send(&self, order: &Order<'_>, done: Completion);
 
+    /// Reads a part of a file that is going to be read soon, and keeps it for a short while: nothing else here does. Waits until it has come, or
+    /// does not: what went wrong is said to whoever reads it then.
+    ///
+    /// # Errors
+    /// EBADF where the file is not of the far end.
+    fn read_ahead(&self, file: &Handle, offset: u64, length: usize) -> Result<()>;
+
     /// Asks whether the far end answers at all, and calls `heard` when it does: for whoever waits for work that takes long.
     fn pulse(&self, heard: Box<dyn FnOnce() + Send>);
 

@@ -72,6 +72,12 @@ impl Job {
         Err(Errno::IO)
     }
 
+    /// Reads what somebody is going to read soon, so that it is near then. Blocks until it is, or cannot be; what goes wrong is said to who reads it.
+    pub fn read_ahead(&self, ino: Ino, offset: u64, length: usize) {
+        let fetcher = Fetcher::of(&self.shared);
+        let _ = fetcher.asking(|| fetcher.read_ahead(ino, offset, length));
+    }
+
     /// fsync(2) of an object: with [`Options::durable`](crate::Options::durable) it waits until everything
     /// queued so far is on the storage, else it returns at once, because durability begins at commit.
     ///
@@ -313,6 +319,22 @@ impl Fetcher<'_> {
             }
         }
         Ok(out)
+    }
+
+    /// Through a mount, what is read stays in the memory of its file system. By ssh nobody but us keeps it, so only what the job does not change
+    /// itself is read: an old file.
+    fn read_ahead(&self, ino: Ino, offset: u64, length: usize) -> Result<(), Errno> {
+        let Some(far) = self.shared.storage.far_end() else {
+            return self.read(ino, offset, length).map(drop);
+        };
+        let (segments, _, original) = self.open_for_read(ino, offset, length)?;
+        let file = original.ok_or(Errno::BADF)?;
+        for segment in segments {
+            if let SegmentSource::Original(from) = segment.source {
+                far.read_ahead(&file, from, segment.length)?;
+            }
+        }
+        Ok(())
     }
 
     /// Appends bytes of a file; what is past its end reads as zeros.

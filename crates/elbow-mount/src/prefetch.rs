@@ -58,9 +58,10 @@ impl FrontCore {
         for piece in self.prefetch.ahead.note(ino, read, attr.size) {
             let core = self.clone();
             self.run(move || {
-                let _ = core
-                    .job
-                    .read_blocking(ino, piece.start, (piece.end - piece.start) as usize);
+                let began = Instant::now();
+                core.job
+                    .read_ahead(ino, piece.start, (piece.end - piece.start) as usize);
+                core.prefetch.ahead.came(ino, began.elapsed() >= SLOW);
             });
         }
     }
@@ -98,15 +99,11 @@ impl FrontCore {
             return;
         }
         let began = Instant::now();
-        let read = self.job.read_blocking(ino, 0, attr.size as usize);
+        self.job.read_ahead(ino, 0, attr.size as usize);
         self.prefetch
             .storage_is_slow
             .store(began.elapsed() >= SLOW, Ordering::Relaxed);
-        let too_many = if read.is_ok() {
-            self.prefetch.held.lock().hold(ino)
-        } else {
-            Some(ino)
-        };
+        let too_many = self.prefetch.held.lock().hold(ino);
         if let Some(ino) = too_many {
             self.job.release(ino, false);
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::frame;
+use crate::frame::{self, Content};
 use crate::message::{Greeting, MAGIC, UNANSWERED, VERSION, Welcome};
 use crate::serve::NearUser;
 
@@ -100,7 +100,7 @@ pub(crate) fn greet(host: &str, from: &mut impl Read, to: &mut impl Write) -> Re
         gid: near.gid,
     };
     to.write_all(&MAGIC)
-        .and_then(|()| frame::encode(&greeting, 0)?.write(to, UNANSWERED, &[]))
+        .and_then(|()| frame::encode(&greeting, &Content::NONE)?.write(to, UNANSWERED, &Content::NONE))
         .map_err(broken)?;
     let mut magic = [0; MAGIC.len()];
     let read = frame::read_some(from, &mut magic).map_err(broken)?;

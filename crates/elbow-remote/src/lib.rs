@@ -22,6 +22,8 @@ mod ids;
 mod link;
 mod message;
 mod objects;
+mod packing;
+mod read_ahead;
 mod serve;
 mod ssh;
 mod storage;

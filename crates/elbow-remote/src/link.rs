@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::frame::{self, Frame};
-use crate::message::{Answer, Id, ROOT, Reply, Request, UNANSWERED};
+use crate::message::{Answer, Call, Id, ROOT, Reply, Request, UNANSWERED};
+use crate::packing::Packing;
 
 /// An answer, and the bytes that came with it.
 pub(crate) type Answered = Result<(Answer, Vec<u8>), Errno>;
@@ -27,6 +28,7 @@ pub(crate) struct Link {
     next_number: AtomicU64,
     next_id: AtomicU64,
     released: Mutex<Vec<Id>>,
+    packing: Packing,
 }
 
 /// What stands here for an object that is open at the far end.
@@ -63,12 +65,20 @@ impl Link {
             next_number: AtomicU64::new(UNANSWERED + 1),
             next_id: AtomicU64::new(ROOT + 1),
             released: Mutex::default(),
+            packing: Packing::default(),
         });
         let reads = Arc::downgrade(&link);
         std::thread::Builder::new()
             .name("elbow-replies".into())
             .spawn(move || read_replies(from, &reads))?;
         Ok(link)
+    }
+
+    /// From now on both ends pack what they send, where the line is slow.
+    pub(crate) fn compress(&self) {
+        self.packing.allow();
+        // Nobody waits for it, and a connection that has ended compresses nothing.
+        self.send(Request::about(Vec::new(), Call::Compress), &[], Box::new(|_| ()));
     }
 
     /// The directory that all names are below.
@@ -95,12 +105,17 @@ impl Link {
         if let Err(on_reply) = self.wait_for(number, on_reply) {
             return on_reply(Err(Errno::NOTCONN));
         }
-        let bytes = content.iter().map(|piece| piece.len()).sum();
+        let content = self.packing.pack(content);
         let sent = {
             // What is released now was named by requests that were sent before: so the two locks are taken in this order.
             let mut to = self.to.lock();
             request.released = std::mem::take(&mut *self.released.lock());
-            frame::encode(&request, bytes).map(|encoded| encoded.write(&mut *to, number, content))
+            let encoded = frame::encode(&request, &content);
+            encoded.map(|encoded| {
+                self.packing.watch(encoded.bytes() + content.bytes(), || {
+                    encoded.write(&mut *to, number, &content)
+                })
+            })
         };
         match sent {
             Ok(Ok(())) => {}

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 /// What each end says first, so that another program's words are not taken for ours.
 pub(crate) const MAGIC: [u8; 8] = *b"ELBOWVIA";
 /// The version of everything in this module.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 
 /// The number of an object that is open at the far end.
 pub(crate) type Id = u64;
@@ -61,6 +61,18 @@ pub(crate) struct Request {
     /// Objects that no later request names.
     pub(crate) released: Vec<Id>,
     pub(crate) call: Call,
+}
+
+impl Request {
+    /// One that opens nothing.
+    pub(crate) fn about(on: Vec<Id>, call: Call) -> Self {
+        Self {
+            on,
+            makes: Vec::new(),
+            released: Vec::new(),
+            call,
+        }
+    }
 }
 
 /// The calls of [`Storage`](elbow_file::Storage), without the objects that they are about.
@@ -214,6 +226,18 @@ pub(crate) enum Call {
     },
     /// Nothing; its answer shows that there is somebody.
     Nothing,
+    /// From now on the far end may pack content.
+    Compress,
+}
+
+impl Call {
+    /// Whether an object that it is about may have another content afterwards.
+    pub(crate) fn changes(&self) -> bool {
+        matches!(
+            self,
+            Self::Write { .. } | Self::Truncate { .. } | Self::Punch { .. } | Self::Allocate { .. }
+        )
+    }
 }
 
 /// What came of a request.

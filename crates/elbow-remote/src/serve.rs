@@ -12,9 +12,10 @@ use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
 
 use crate::call::{Carrier, Given};
-use crate::frame::{self, Frame};
+use crate::frame::{self, Content, Frame};
 use crate::message::{Answer, Call, Greeting, MAGIC, Reply, Request, UNANSWERED, VERSION, Welcome};
 use crate::objects::{Object, Objects};
+use crate::packing::Packing;
 
 /// Requests that have come and are not begun.
 const QUEUED_MAX: usize = 4096;
@@ -120,7 +121,8 @@ impl<R: Read, W: Write> Greeted<R, W> {
             version: VERSION,
             refusal,
         };
-        let written = frame::encode(&welcome, 0).and_then(|encoded| encoded.write(&mut self.to, UNANSWERED, &[]));
+        let written = frame::encode(&welcome, &Content::NONE)
+            .and_then(|encoded| encoded.write(&mut self.to, UNANSWERED, &Content::NONE));
         written.map_err(ServeError::Connection)
     }
 }
@@ -141,6 +143,7 @@ impl<R: Read, W: Write + Send> Greeted<R, W> {
         let server = Server {
             carrier: Carrier { storage, worker },
             to: Mutex::new(self.to),
+            packing: Packing::default(),
             queue: Mutex::default(),
             has_request: Condvar::new(),
             has_room: Condvar::new(),
@@ -178,6 +181,7 @@ struct Queue {
 struct Server<'a, W> {
     carrier: Carrier<'a>,
     to: Mutex<W>,
+    packing: Packing,
     queue: Mutex<Queue>,
     has_request: Condvar,
     has_room: Condvar,
@@ -259,6 +263,10 @@ impl<'a, W: Write + Send> Server<'a, W> {
     ) -> Result<(Answer, Vec<u8>)> {
         let carried_out = match call {
             Call::Close => close(self.carrier.storage, on),
+            Call::Compress => {
+                self.packing.allow();
+                Ok((Answer::Done, Given::default()))
+            }
             call => on
                 .iter()
                 .map(|object| object.wait())
@@ -286,12 +294,17 @@ impl<'a, W: Write + Send> Server<'a, W> {
             Ok((answer, content)) => (Ok(answer), content),
             Err(errno) => (Err(errno.raw_os_error()), Vec::new()),
         };
-        let encoded = frame::encode(&reply, content.len());
+        let pieces = [IoSlice::new(&content)];
+        let content = self.packing.pack(&pieces);
+        let encoded = frame::encode(&reply, &content);
         let mut to = self.to.lock();
         let _ = match encoded {
-            Ok(encoded) => encoded.write(&mut *to, number, &[IoSlice::new(&content)]),
-            Err(_) => frame::encode(&Reply::Err(Errno::MSGSIZE.raw_os_error()), 0)
-                .and_then(|encoded| encoded.write(&mut *to, number, &[])),
+            Ok(encoded) => {
+                let bytes = encoded.bytes() + content.bytes();
+                self.packing.watch(bytes, || encoded.write(&mut *to, number, &content))
+            }
+            Err(_) => frame::encode(&Reply::Err(Errno::MSGSIZE.raw_os_error()), &Content::NONE)
+                .and_then(|encoded| encoded.write(&mut *to, number, &Content::NONE)),
         };
     }
 }
@@ -385,14 +398,14 @@ mod tests {
             gid: 0,
         };
         near.write_all(&MAGIC).unwrap();
-        frame::encode(&greeting, 0)
+        frame::encode(&greeting, &Content::NONE)
             .unwrap()
-            .write(&mut near, UNANSWERED, &[])
+            .write(&mut near, UNANSWERED, &Content::NONE)
             .unwrap();
         for (number, request) in requests {
-            frame::encode(request, 0)
+            frame::encode(request, &Content::NONE)
                 .unwrap()
-                .write(&mut near, *number, &[])
+                .write(&mut near, *number, &Content::NONE)
                 .unwrap();
         }
         near.shutdown(Shutdown::Write).unwrap();

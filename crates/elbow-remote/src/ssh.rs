@@ -105,6 +105,8 @@ pub struct Login {
     pub elbow: OsString,
     /// Nobody is there to be asked for a password.
     pub is_batch: bool,
+    /// Whether content is compressed where the line is slow.
+    pub compresses: bool,
     /// Whether the end is asked for, while nobody has answered yet.
     pub is_ended: fn() -> bool,
 }
@@ -115,6 +117,7 @@ impl Default for Login {
             ssh: "ssh".into(),
             elbow: "elbow".into(),
             is_batch: false,
+            compresses: true,
             is_ended: || false,
         }
     }
@@ -150,6 +153,9 @@ impl Ssh {
         }
         match RemoteStorage::connect(&target.to_string(), from, to) {
             Ok(storage) => {
+                if login.compresses {
+                    storage.link().compress();
+                }
                 ssh.link = Some(storage.link());
                 Ok((storage, ssh))
             }

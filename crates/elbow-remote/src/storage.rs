@@ -12,6 +12,7 @@ use elbow_file::{
 use crate::greet::{ConnectError, greet};
 use crate::link::{Answered, Link, Remote};
 use crate::message::{Answer, Call, Id, Request};
+use crate::read_ahead::KeptReads;
 
 /// So much is asked for with one request: many of these are under way at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -23,6 +24,7 @@ const WRITE_BYTES_MAX: usize = 16 << 20;
 #[derive(Debug)]
 pub struct RemoteStorage {
     link: Arc<Link>,
+    kept: KeptReads,
 }
 
 impl RemoteStorage {
@@ -40,7 +42,8 @@ impl RemoteStorage {
             host: host.to_owned(),
             error,
         })?;
-        Ok(Self { link })
+        let kept = KeptReads::default();
+        Ok(Self { link, kept })
     }
 
     pub(crate) fn link(&self) -> Arc<Link> {
@@ -53,12 +56,33 @@ impl RemoteStorage {
         self.link.root()
     }
 
+    fn read_there(&self, id: Id, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let (told, tells) = std::sync::mpsc::channel();
+        let pieces: Vec<&mut [u8]> = buffer.chunks_mut(PIECE_BYTES).collect();
+        for (place, piece) in pieces.iter().enumerate() {
+            let call = Call::Read {
+                offset: offset + (place * PIECE_BYTES) as u64,
+                length: piece.len() as u32,
+            };
+            let told = told.clone();
+            let tell = move |answer| {
+                let _ = told.send((place, answer));
+            };
+            self.link.send(Request::about(vec![id], call), &[], Box::new(tell));
+        }
+        drop(told);
+        fill(pieces, &tells)
+    }
+
     fn ask(&self, on: &[&Handle], call: Call) -> Answered {
         self.ask_with(on, call, &[])
     }
 
     fn ask_with(&self, on: &[&Handle], call: Call, content: &[IoSlice<'_>]) -> Answered {
-        let on = on.iter().map(|handle| id_of(handle)).collect::<Result<_>>()?;
+        let on = on.iter().map(|handle| id_of(handle)).collect::<Result<Vec<Id>>>()?;
+        if call.changes() {
+            self.kept.forget(&on);
+        }
         self.link.ask(Request::about(on, call), content)
     }
 
@@ -75,17 +99,6 @@ impl RemoteStorage {
         };
         self.link.ask(request, &[])?;
         Ok(handle)
-    }
-}
-
-impl Request {
-    fn about(on: Vec<Id>, call: Call) -> Self {
-        Self {
-            on,
-            makes: Vec::new(),
-            released: Vec::new(),
-            call,
-        }
     }
 }
 
@@ -268,21 +281,8 @@ impl Storage for RemoteStorage {
 
     fn read(&self, file: &Handle, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let id = id_of(file)?;
-        let (told, tells) = std::sync::mpsc::channel();
-        let pieces: Vec<&mut [u8]> = buffer.chunks_mut(PIECE_BYTES).collect();
-        for (place, piece) in pieces.iter().enumerate() {
-            let call = Call::Read {
-                offset: offset + (place * PIECE_BYTES) as u64,
-                length: piece.len() as u32,
-            };
-            let told = told.clone();
-            let tell = move |answer| {
-                let _ = told.send((place, answer));
-            };
-            self.link.send(Request::about(vec![id], call), &[], Box::new(tell));
-        }
-        drop(told);
-        fill(pieces, &tells)
+        self.kept
+            .read(id, buffer, offset, |buffer, at| self.read_there(id, buffer, at))
     }
 
     fn write(&self, file: &Handle, pieces: &[IoSlice<'_>], offset: u64) -> Result<()> {
@@ -381,6 +381,13 @@ impl FarEnd for RemoteStorage {
         self.link.promise()
     }
 
+    fn read_ahead(&self, file: &Handle, offset: u64, length: usize) -> Result<()> {
+        let id = id_of(file)?;
+        self.kept
+            .ask(id, offset, length, |buffer| self.read_there(id, buffer, offset));
+        Ok(())
+    }
+
     fn pulse(&self, heard: Box<dyn FnOnce() + Send>) {
         let tell = move |answer: Answered| {
             if answer.is_ok() {
@@ -397,6 +404,7 @@ impl FarEnd for RemoteStorage {
             (Ok(on), Ok(makes)) => (on, makes),
             (Err(errno), _) | (_, Err(errno)) => return done(Err(errno)),
         };
+        self.kept.forget(&on);
         let call = Call::Work {
             order: order.order.to_vec(),
         };
@@ -421,7 +429,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::frame;
+    use crate::frame::{self, Content};
     use crate::message::{MAGIC, Reply, UNANSWERED, VERSION, Welcome};
 
     /// A storage whose far end gives this reply to every request.
@@ -433,15 +441,15 @@ mod tests {
                 refusal: None,
             };
             far.write_all(&MAGIC).unwrap();
-            frame::encode(&welcome, 0)
+            frame::encode(&welcome, &Content::NONE)
                 .unwrap()
-                .write(&mut far, UNANSWERED, &[])
+                .write(&mut far, UNANSWERED, &Content::NONE)
                 .unwrap();
             far.read_exact(&mut [0; MAGIC.len()]).unwrap();
             let _greeting = frame::read(&mut far).unwrap();
             while let Ok(Some(request)) = frame::read(&mut far) {
-                let encoded = frame::encode(&reply, 0).unwrap();
-                encoded.write(&mut far, request.number, &[]).unwrap();
+                let encoded = frame::encode(&reply, &Content::NONE).unwrap();
+                encoded.write(&mut far, request.number, &Content::NONE).unwrap();
             }
         });
         RemoteStorage::connect("here", near.try_clone().unwrap(), near).unwrap()

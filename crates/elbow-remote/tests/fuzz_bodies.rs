@@ -30,7 +30,9 @@ fn noise(rng: &mut StdRng, length: usize) -> Vec<u8> {
 fn frame(rng: &mut StdRng, number: u64, message: &[u8]) -> Vec<u8> {
     let content = rng.random_range(0..20u32);
     let mut frame = (message.len() as u32).to_le_bytes().to_vec();
-    frame.extend(content.to_le_bytes());
+    // Some contents say that they are packed.
+    let packed = u32::from(rng.random_bool(0.2)) << 31;
+    frame.extend((content | packed).to_le_bytes());
     frame.extend(number.to_le_bytes());
     frame.extend_from_slice(message);
     frame.extend(noise(rng, content as usize));
@@ -61,7 +63,7 @@ fn request(rng: &mut StdRng) -> Vec<u8> {
         4 => message.extend([&[RENAME][..], &name, &name, &[rng.random_range(0..3)]].concat()),
         _ => {
             let more = rng.random_range(0..8);
-            message.push(rng.random_range(0..47));
+            message.push(rng.random_range(0..48));
             message.extend(noise(rng, more));
         }
     }

@@ -1,4 +1,4 @@
-//! A TCP proxy on loopback that delays each direction by a fixed time and limits nothing else.
+//! A TCP proxy on loopback that delays each direction by a fixed time, and limits its throughput where that is asked for.
 //!
 //! ```text
 //!   client ── reader ──(due, bytes)── writer ── server      and the same again for the other direction
@@ -6,12 +6,12 @@
 //!
 //! A reader takes what has arrived and notes when it is due; the writer passes it on then. Any number of pieces are on
 //! their way at once, so the throughput is that of loopback while every round trip costs twice the delay. What is on its
-//! way is bounded by [`MAX_PIECES`], the size of a generous network buffer.
+//! way is bounded by [`MAX_PIECES`], the size of a generous network buffer. With a rate the reader takes no more than that: who sends more waits.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,45 +22,74 @@ const PIECE: usize = 64 * 1024;
 /// The most pieces on their way in one direction of a connection: 64 MiB when they are full.
 const MAX_PIECES: usize = 1024;
 
+/// What a connection through a proxy is like.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Line {
+    /// How late each direction is.
+    pub one_way: Duration,
+    /// How much each direction of a connection takes, in bytes a second.
+    pub rate: Option<u64>,
+}
+
+impl From<Duration> for Line {
+    /// As fast as loopback, and so late.
+    fn from(one_way: Duration) -> Self {
+        Self { one_way, rate: None }
+    }
+}
+
 /// A running proxy; it accepts no more connections once it is dropped.
 #[derive(Debug)]
 pub struct DelayProxy {
     address: SocketAddr,
     stopped: Arc<AtomicBool>,
+    passed: Arc<AtomicU64>,
 }
 
 impl DelayProxy {
-    /// Listens on a free port of loopback and passes connections on to `target`, each direction late by `one_way`.
+    /// Listens on a free port of loopback and passes connections on to `target`, by such a line.
     ///
     /// # Errors
     /// What binding the port or starting a thread says.
-    pub fn start(target: SocketAddr, one_way: Duration) -> io::Result<Self> {
-        Self::listen((Ipv4Addr::LOCALHOST, 0).into(), target, one_way)
+    pub fn start(target: SocketAddr, line: impl Into<Line>) -> io::Result<Self> {
+        Self::listen((Ipv4Addr::LOCALHOST, 0).into(), target, line)
     }
 
     /// The same on a given address.
     ///
     /// # Errors
     /// What binding it or starting a thread says.
-    pub fn listen(address: SocketAddr, target: SocketAddr, one_way: Duration) -> io::Result<Self> {
+    pub fn listen(address: SocketAddr, target: SocketAddr, line: impl Into<Line>) -> io::Result<Self> {
+        let line = line.into();
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
         let stopped = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stopped);
+        let passed = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&passed);
         let accept = move || {
             for client in listener.incoming().take_while(|_| !flag.load(Ordering::SeqCst)) {
-                if let Err(error) = client.and_then(|client| join(client, target, one_way)) {
+                if let Err(error) = client.and_then(|client| join(client, target, line, &counted)) {
                     eprintln!("delayproxy: {error}");
                 }
             }
         };
         thread::Builder::new().name("delayproxy".to_owned()).spawn(accept)?;
-        Ok(Self { address, stopped })
+        Ok(Self {
+            address,
+            stopped,
+            passed,
+        })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// How many bytes it has taken so far, in both directions of all connections.
+    pub fn passed_bytes(&self) -> u64 {
+        self.passed.load(Ordering::SeqCst)
     }
 }
 
@@ -72,30 +101,37 @@ impl Drop for DelayProxy {
     }
 }
 
-fn join(client: TcpStream, target: SocketAddr, one_way: Duration) -> io::Result<()> {
+fn join(client: TcpStream, target: SocketAddr, line: Line, passed: &Arc<AtomicU64>) -> io::Result<()> {
     let server = TcpStream::connect(target)?;
     for stream in [&client, &server] {
         stream.set_nodelay(true)?;
     }
-    delay(client.try_clone()?, server.try_clone()?, one_way)?;
-    delay(server, client, one_way)
+    delay(client.try_clone()?, server.try_clone()?, line, passed)?;
+    delay(server, client, line, passed)
 }
 
 /// A piece and when it is due; an empty one is the end.
 type Piece = (Instant, Vec<u8>);
 
-fn delay(from: TcpStream, to: TcpStream, one_way: Duration) -> io::Result<()> {
+fn delay(from: TcpStream, to: TcpStream, line: Line, passed: &Arc<AtomicU64>) -> io::Result<()> {
     let (sender, receiver) = sync_channel(MAX_PIECES);
-    thread::Builder::new().spawn(move || read_pieces(from, &sender, one_way))?;
+    let passed = Arc::clone(passed);
+    thread::Builder::new().spawn(move || read_pieces(from, &sender, line, &passed))?;
     thread::Builder::new().spawn(move || write_pieces(&to, &receiver))?;
     Ok(())
 }
 
-fn read_pieces(mut from: TcpStream, sender: &SyncSender<Piece>, one_way: Duration) {
+fn read_pieces(mut from: TcpStream, sender: &SyncSender<Piece>, line: Line, passed: &AtomicU64) {
     let mut buffer = vec![0; PIECE];
+    let mut free_at = Instant::now();
     loop {
         let length = from.read(&mut buffer).unwrap_or(0); // A broken connection ends as a closed one does.
-        let sent = sender.send((Instant::now() + one_way, buffer[..length].to_vec()));
+        passed.fetch_add(length as u64, Ordering::SeqCst);
+        if let Some(rate) = line.rate {
+            free_at = free_at.max(Instant::now()) + Duration::from_secs_f64(length as f64 / rate as f64);
+            thread::sleep(free_at.saturating_duration_since(Instant::now()));
+        }
+        let sent = sender.send((Instant::now() + line.one_way, buffer[..length].to_vec()));
         if length == 0 || sent.is_err() {
             return;
         }
@@ -143,6 +179,25 @@ mod tests {
         );
         stream.shutdown(Shutdown::Write).unwrap();
         assert_eq!(stream.read(&mut answer).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_line_with_a_rate_takes_no_more_and_what_passes_is_counted() {
+        let line = Line {
+            rate: Some(1 << 20),
+            ..Line::default()
+        };
+        let proxy = DelayProxy::start(echo_server(), line).unwrap();
+        let mut stream = TcpStream::connect(proxy.address()).unwrap();
+        let started = Instant::now();
+        stream.write_all(&[7; 256 << 10]).unwrap();
+        stream.read_exact(&mut [0; 256 << 10]).unwrap();
+        assert!(
+            started.elapsed() >= Duration::from_millis(250),
+            "{:?}",
+            started.elapsed()
+        );
+        assert_eq!(proxy.passed_bytes(), 512 << 10, "there and back");
     }
 
     #[test]

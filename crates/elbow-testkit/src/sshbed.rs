@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::delayproxy::DelayProxy;
+use crate::delayproxy::{DelayProxy, Line};
 
 /// A running sshd behind a delay; dropping it ends both.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct SshTestbed {
     dir: PathBuf,
     access: Access,
     server: Child,
-    _proxy: DelayProxy,
+    proxy: DelayProxy,
 }
 
 /// How to reach the server.
@@ -54,11 +54,11 @@ impl SshTestbed {
         (!packages.is_empty()).then(|| format!("sshfs needs packages that are not installed: {}", packages.join(" ")))
     }
 
-    /// Starts the server with its files in `dir`, which must exist and be empty, each direction late by `one_way`.
+    /// Starts the server with its files in `dir`, which must exist and be empty, at the end of such a line.
     ///
     /// # Errors
     /// `NotFound` with [`SshTestbed::missing`]'s sentence, or what ssh-keygen and sshd say.
-    pub fn start(dir: &Path, one_way: Duration) -> io::Result<Self> {
+    pub fn start(dir: &Path, line: impl Into<Line>) -> io::Result<Self> {
         if let Some(sentence) = Self::missing() {
             return Err(io::Error::new(io::ErrorKind::NotFound, sentence));
         }
@@ -68,19 +68,24 @@ impl SshTestbed {
         fs::copy(dir.join("user_key.pub"), dir.join("authorized_keys"))?;
         let direct = free_address()?;
         let server = start_server(dir, direct)?;
-        let proxy = DelayProxy::start(direct, one_way)?;
+        let proxy = DelayProxy::start(direct, line)?;
         let access = access(dir, proxy.address());
         Ok(Self {
             dir: dir.to_owned(),
             access,
             server,
-            _proxy: proxy,
+            proxy,
         })
     }
 
     /// How to reach it.
     pub fn access(&self) -> &Access {
         &self.access
+    }
+
+    /// How many bytes have gone over the line so far, in both directions.
+    pub fn passed_bytes(&self) -> u64 {
+        self.proxy.passed_bytes()
     }
 
     /// Mounts `source` on `mountpoint` through the delay.

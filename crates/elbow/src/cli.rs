@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use crate::holes_args;
 use crate::report_file::ReportTarget;
 use crate::size;
-use crate::via::Via;
+use crate::via::{Far, Via};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -244,18 +244,37 @@ pub(crate) enum When {
     Never,
 }
 
+/// Whether what goes by ssh is compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Compress {
+    /// Where it makes content shorter, unless the connection takes 250 MB/s.
+    #[default]
+    Auto,
+    /// Not here; ssh may be told to (`Compression yes`).
+    Never,
+}
+
 /// How a directory is reached.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub(crate) struct ViaArgs {
     /// Reach DIR by ssh instead of through its mount, which need not be there: `ssh://[USER@]HOST[:PORT][/PATH]`; `auto` does so for what sshfs has mounted.
     #[arg(long, value_name = "ssh://HOST/PATH|auto", env = "ELBOW_VIA", hide_env = true)]
     via: Option<Via>,
+
+    /// Whether what goes by ssh is compressed.
+    #[arg(long, value_name = "WHEN", value_enum, default_value = "auto", requires = "via")]
+    compress: Compress,
 }
 
 impl ViaArgs {
-    /// As it is asked for; else through the mount.
-    pub(crate) fn via(&self) -> &Via {
-        self.via.as_ref().unwrap_or(&Via::Mount)
+    /// Where the directories are to be reached, each; `None`: through the mount.
+    pub(crate) fn of_each(&self, directories: &[PathBuf]) -> anyhow::Result<Vec<Option<Far>>> {
+        self.via.as_ref().unwrap_or(&Via::Mount).of_each(directories)
+    }
+
+    /// Whether what is sent may be compressed.
+    pub(crate) fn compresses(&self) -> bool {
+        self.compress == Compress::Auto
     }
 }
 

@@ -17,10 +17,10 @@ use elbow_job::{
 use elbow_mount::{JobDirectory, MountError};
 use elbow_remote::{RemoteStorage, Ssh};
 
-use crate::cli::{self, JobArgs};
+use crate::cli::{self, JobArgs, ViaArgs};
 use crate::output::strerror;
 use crate::size;
-use crate::via::{Far, Reached, Via};
+use crate::via::{Far, Reached};
 
 /// Memory for written data, if not said otherwise: this part of RAM, and at most so much.
 const MEMORY_SHARE: u64 = 4;
@@ -173,15 +173,15 @@ impl Site {
     }
 
     /// Opens one directory, which may be reached by ssh.
-    pub(crate) fn open_one(directory: &Path, via: &Via) -> anyhow::Result<Self> {
-        let (sites, _) = Self::open_via(&[directory.to_owned()], via)?;
+    pub(crate) fn open_one(directory: &Path, by: &ViaArgs) -> anyhow::Result<Self> {
+        let (sites, _) = Self::open_via(&[directory.to_owned()], by)?;
         sites.into_iter().next().context("no directory")
     }
 
     /// Opens directories that may be reached by ssh. Gives also what is worth knowing of how.
-    pub(crate) fn open_via(directories: &[PathBuf], via: &Via) -> anyhow::Result<(Vec<Self>, Vec<String>)> {
+    pub(crate) fn open_via(directories: &[PathBuf], by: &ViaArgs) -> anyhow::Result<(Vec<Self>, Vec<String>)> {
         let (mut sites, mut notes) = (Vec::new(), Vec::new());
-        for (directory, far) in directories.iter().zip(via.of_each(directories)?) {
+        for (directory, far) in directories.iter().zip(by.of_each(directories)?) {
             let optional = far.as_ref().is_some_and(|far| far.is_optional);
             let through_the_mount =
                 |directory: &PathBuf| Ok::<_, anyhow::Error>(Self::open(JobDirectory::check(directory)?)?);
@@ -189,7 +189,7 @@ impl Site {
                 sites.push(through_the_mount(directory)?);
                 continue;
             };
-            match Self::connect(directory, &far) {
+            match Self::connect(directory, &far, by.compresses()) {
                 Ok(site) => {
                     notes.push(format!(
                         "{} is stored by `elbow` on {}",
@@ -213,10 +213,10 @@ impl Site {
         Ok((sites, notes))
     }
 
-    fn connect(directory: &Path, far: &Far) -> anyhow::Result<Self> {
+    fn connect(directory: &Path, far: &Far, compresses: bool) -> anyhow::Result<Self> {
         let made = MadeDirectory::at(directory)?;
         let place = JobDirectory::of_elsewhere(directory)?;
-        let connected = Ssh::connect(&far.target, &far.root, &far.login());
+        let connected = Ssh::connect(&far.target, &far.root, &far.login(compresses));
         let (storage, connection) = connected.map_err(|error| anyhow!(Far::advice(&error)))?;
         if far.is_optional && !shows_the_same(directory, &storage) {
             // The mount may go by another port, or to another machine of that name.

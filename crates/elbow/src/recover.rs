@@ -65,7 +65,7 @@ impl From<&Recovered> for Ended {
 
 fn end_jobs(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     prepare_process();
-    let site = Site::open_one(args.directory(), args.by.via())?;
+    let site = Site::open_one(args.directory(), &args.by)?;
     let mut found = if !args.drop.is_empty() {
         site.drop_kept(&args.drop, args.scratch.as_deref())?
     } else if !args.retry.is_empty() {
@@ -131,7 +131,7 @@ struct Remains {
 
 fn abandon(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     prepare_process();
-    let site = Site::open_one(args.directory(), args.by.via())?;
+    let site = Site::open_one(args.directory(), &args.by)?;
     let found = site.abandon(&args.abandon)?;
     if args.json {
         Report::answer(args, found.iter().map(given_up).collect())?;
@@ -198,7 +198,7 @@ impl From<&UnfinishedJob> for Shown {
 
 fn show(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     prepare_process();
-    let site = Site::open_one(args.directory(), args.by.via())?;
+    let site = Site::open_one(args.directory(), &args.by)?;
     let mut found: Vec<Shown> = site.show()?.iter().map(Shown::from).collect();
     for saved in site.saved(args.scratch.as_deref()) {
         match found.iter_mut().find(|shown| *shown.job == *saved.job) {

@@ -8,14 +8,13 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::bail;
 use elbow_job::{Outcome, RecoverAction};
 
-use crate::cli::ResumeArgs;
+use crate::cli::{ResumeArgs, ViaArgs};
 use crate::commit::report;
 use crate::exit;
 use crate::job::{Site, recovered_lines};
 use crate::job_end::JobEnd;
 use crate::process_limits::prepare_process;
 use crate::report::Report;
-use crate::via::Via;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -43,7 +42,7 @@ pub(crate) fn run(args: &ResumeArgs) -> anyhow::Result<ExitCode> {
 fn resume(args: &ResumeArgs) -> anyhow::Result<Report> {
     let started = SystemTime::now();
     prepare_process();
-    let (site, only) = found(&args.path, args.by.via())?;
+    let (site, only) = found(&args.path, &args.by)?;
     let is_meant = |job: &str| only.as_ref().is_none_or(|only| only == job);
     let mut report = Report::new(&[], started);
     report.via = site.reached;
@@ -90,12 +89,12 @@ fn resume(args: &ResumeArgs) -> anyhow::Result<Report> {
 }
 
 /// The directory, and the job if one is named.
-fn found(path: &Path, via: &Via) -> anyhow::Result<(Site, Option<OsString>)> {
+fn found(path: &Path, by: &ViaArgs) -> anyhow::Result<(Site, Option<OsString>)> {
     if !path.file_name().is_some_and(elbow_job::is_staging_name) {
-        return Ok((Site::open_one(path, via)?, None));
+        return Ok((Site::open_one(path, by)?, None));
     }
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-    let site = Site::open_one(above.unwrap_or(Path::new(".")), via)?;
+    let site = Site::open_one(above.unwrap_or(Path::new(".")), by)?;
     let only = site.name_of(path, "changed")?;
     Ok((site, Some(only)))
 }

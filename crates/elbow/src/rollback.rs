@@ -4,13 +4,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use crate::cli::RollbackArgs;
+use crate::cli::{RollbackArgs, ViaArgs};
 use crate::commit::{end, report};
 use crate::control::{self, Request};
 use crate::job::Site;
 use crate::process_limits::prepare_process;
 use crate::report::{self, Report};
-use crate::via::Via;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -40,7 +39,7 @@ fn drop_kept(path: &Path) -> anyhow::Result<Report> {
     let started = SystemTime::now();
     prepare_process();
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-    let site = Site::open_one(above.unwrap_or(Path::new(".")), &Via::Mount)?;
+    let site = Site::open_one(above.unwrap_or(Path::new(".")), &ViaArgs::default())?;
     site.drop_kept(&[path.to_owned()], None)?;
     let mut report = Report::new(&[], started);
     report.outcome = report::RunOutcome::RolledBack;

@@ -118,7 +118,7 @@ fn attempts(args: &RunArgs, started: SystemTime, so_far: &RunState) -> anyhow::R
     } else {
         args.on.clone()
     };
-    let (sites, notes) = Site::open_via(&directories, args.by.via())?;
+    let (sites, notes) = Site::open_via(&directories, &args.by)?;
     let (scratch, note) = job::scratch(&args.job)?;
     so_far.note(job::memory_note(&args.job).into_iter().chain(note));
     if !args.quiet {

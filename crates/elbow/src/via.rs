@@ -120,12 +120,13 @@ fn of_mount(host: &str, path: PathBuf) -> Option<Far> {
 
 impl Far {
     /// How to log in.
-    pub(crate) fn login(&self) -> Login {
+    pub(crate) fn login(&self, compresses: bool) -> Login {
         let named = |variable, usual: &str| std::env::var_os(variable).unwrap_or_else(|| OsString::from(usual));
         Login {
             ssh: named(SSH, "ssh"),
             elbow: named(FAR_ELBOW, "elbow"),
             is_batch: self.is_optional,
+            compresses,
             is_ended: signals::is_end_pending,
         }
     }
@@ -147,7 +148,7 @@ mod tests {
     fn what_sshfs_shows_of_itself_names_a_machine() {
         let far = of_mount("alice@box", "/data".into()).unwrap();
         assert_eq!((far.target.user.as_deref(), &*far.target.host), (Some("alice"), "box"));
-        assert!(far.login().is_batch, "nobody is asked who did not ask for it");
+        assert!(far.login(true).is_batch, "nobody is asked who did not ask for it");
         let far = of_mount("[fe80::1]", "data".into()).unwrap();
         assert_eq!((far.target.user, &*far.target.host), (None, "fe80::1"));
         assert!(

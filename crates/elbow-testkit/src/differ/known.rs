@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 155] = [
+const LIMITS: [(&str, &str, &str); 156] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer *chown ok/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
@@ -240,8 +240,17 @@ const LIMITS: [(&str, &str, &str); 155] = [
     ("sshfs*", "answer seek ok/ok  (appended maps)", MORE_THAN_SSHFS),
     ("sshfs*", "seen-inside inside file mtime is now (maps)", TIMES_OF_MAPS),
     ("slowfs", "seen-inside inside file mtime is now (maps)", TIMES_OF_MAPS),
-    ("slowfs", "wrong-after-0 after file mtime is not now (maps)", TIMES_OF_MAPS),
-    ("sshfs*", "wrong-after-0 after file mtime is not now (maps)", TIMES_OF_MAPS),
+    ("slowfs", "answer holes ok/ok  (maps)", HOLES_OF_MAPS),
+    (
+        "slowfs",
+        "wrong-after-0 after file mtime is not now (maps)",
+        TIMES_OF_MAPS,
+    ),
+    (
+        "sshfs*",
+        "wrong-after-0 after file mtime is not now (maps)",
+        TIMES_OF_MAPS,
+    ),
     ("sshfs*", "answer *stat ok/ok size (appended maps)", MORE_THAN_SSHFS),
     (
         "sshfs*",
@@ -275,6 +284,7 @@ const LIMITS: [(&str, &str, &str); 155] = [
 const GROUPS: &str = "Groups in an ordinary user's job";
 const TIMES_OF_OTHERS: &str = "Times of what belongs to somebody else";
 const TIMES_OF_MAPS: &str = "Times of files that are written in memory";
+const HOLES_OF_MAPS: &str = "Holes of files that are written in memory";
 const WHOLE_COPIES: &str = "Copies of parts of files";
 const SET_ID_LINKS: &str = "Links to what had set-id bits";
 const TIMES_OF_PIPES: &str = "Times of pipes and devices";

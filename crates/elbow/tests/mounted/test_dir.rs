@@ -13,8 +13,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use elbow_testkit::delayproxy::Line;
 use elbow_testkit::sshbed::SshTestbed;
 use elbow_testkit::tree::{Entry, Tree};
 use tempfile::TempDir;
@@ -289,7 +290,7 @@ pub(crate) fn make_old_tree(tree: &Path, out: &Path, seed: &str) {
 }
 
 /// A server for sshfs, in a directory with these others; none, with a word, where it cannot be.
-pub(crate) fn ssh_server(directories: &[&str], one_way: Duration) -> Option<(TempDir, SshTestbed)> {
+pub(crate) fn ssh_server(directories: &[&str], line: impl Into<Line>) -> Option<(TempDir, SshTestbed)> {
     if let Some(missing) = SshTestbed::missing() {
         unavailable(&missing);
         return None;
@@ -301,7 +302,7 @@ pub(crate) fn ssh_server(directories: &[&str], one_way: Duration) -> Option<(Tem
     for name in ["ssh"].iter().chain(directories) {
         fs::create_dir(dir.path().join(name)).expect("directory");
     }
-    let server = SshTestbed::start(&dir.path().join("ssh"), one_way).expect("a private sshd");
+    let server = SshTestbed::start(&dir.path().join("ssh"), line).expect("a private sshd");
     Some((dir, server))
 }
 

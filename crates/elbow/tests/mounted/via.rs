@@ -17,6 +17,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use elbow_testkit::cases::{rounds, seed};
+use elbow_testkit::delayproxy::Line;
 use elbow_testkit::sshbed::SshTestbed;
 use elbow_testkit::tree::Tree;
 use rand::rngs::StdRng;
@@ -45,7 +46,11 @@ struct Testbed {
 
 impl Testbed {
     fn new() -> Option<Self> {
-        let (dir, bed) = ssh_server(&["seed", "out"], ONE_WAY)?;
+        Self::over(ONE_WAY)
+    }
+
+    fn over(line: impl Into<Line>) -> Option<Self> {
+        let (dir, bed) = ssh_server(&["seed", "out"], line)?;
         let testbed = Self { bed, dir };
         make_old_tree(&testbed.path("seed"), &testbed.path("out"), OLD);
         let access = testbed.bed.access();
@@ -160,6 +165,41 @@ fn a_command_that_fails_leaves_the_far_end_as_it_was() {
     assert_eq!(report(&run)["outcome"], "rolled_back");
     testbed.tree().assert_equals(&before);
     assert!(testbed.far_ends().is_empty());
+}
+
+/// 20 MB of a text and 10 MB of noise, over a line of 20 MB/s: the text is made shorter in both directions.
+#[test]
+fn what_goes_by_ssh_is_compressed_unless_it_is_told_not_to_be() {
+    const TEXT: u64 = 20_000_000;
+    const NOISE: u64 = 10_000_000;
+    let line = Line {
+        one_way: ONE_WAY,
+        rate: Some(20_000_000),
+    };
+    let Some(testbed) = Testbed::over(line) else { return };
+    let passed = |options: &[&str], script: &str| {
+        let before = testbed.bed.passed_bytes();
+        let job = testbed.start(&[options, &["--json"]].concat(), script);
+        job.finish().assert_code(0);
+        testbed.bed.passed_bytes() - before
+    };
+    let write = format!(
+        "set -e; cd near; yes 'the same words again' | head -c {TEXT} > text; head -c {NOISE} /dev/urandom > noise; cksum < text > $OUT/sum"
+    );
+    let written = passed(&[], &write);
+    assert!(
+        (NOISE..NOISE + TEXT / 4).contains(&written),
+        "{written} bytes went there"
+    );
+    let sum = || fs::read_to_string(testbed.path("out/sum")).expect("a sum");
+    let as_written = sum();
+    let read = "cd near; cat noise > $OUT/noise; cksum < text > $OUT/sum";
+    let packed = passed(&[], read);
+    assert!((NOISE..NOISE + TEXT / 4).contains(&packed), "{packed} bytes came back");
+    assert_eq!(sum(), as_written);
+    let plain = passed(&["--compress", "never"], read);
+    assert!(plain >= NOISE + TEXT, "{plain} bytes came back");
+    assert_eq!(sum(), as_written);
 }
 
 /// What ends all of a sudden.
