@@ -27,12 +27,14 @@ class Job:
     source: Optional[Path] = None  # What the staging peers copy, where the command makes nothing.
     input: object = None
     stageable: bool = True
+    there: Optional[str] = None  # A shell command that says in the directory on the server what the command says here.
     check: Callable = field(default=lambda backing: [])  # Further sentences about what is wrong on the server's side.
 
 
 def make_jobs(names, linux, hello, scratch):
     """The jobs of these names, with their references made natively in `scratch`; and why the others cannot be had."""
-    makers = {"tar": _tar, "unzip": _unzip, "rm": _rm, "cp": _cp, "make": _make}
+    makers = {"tar": _tar, "unzip": _unzip, "rm": _rm, "cp": _cp, "make": _make, "read": _read, "find": _find,
+              "git": _git}
     made, skipped = [], []
     for name in names:
         try:
@@ -71,6 +73,62 @@ def _make(find_hello, scratch):
     command = ["sh", "-c", "./configure -q >configure.out 2>&1 && make -s >make.out 2>&1"]
     return Job("make", command, directory="hello", populate=_copied(hello.tree), aspects=trees.NEW, input=hello,
                ignored=lambda path: path in BUILD_NOISE, stageable=False, check=_built)
+
+
+OLD_FILES, BIG_BYTES = 20_000, 1 << 30  # In the old trees and the old file that are only read.
+
+
+def _is_small(linux):
+    """Whether the inputs are those of a tiny run."""
+    return linux.files < 300
+
+
+def _reading(name, command, make, scratch, settle="true"):
+    """A shell command that only reads what `make` makes, once, in a directory; `settle` is run in each copy of that."""
+    source = scratch / f"{name}-source"
+    source.mkdir()
+    make(source)
+
+    def populate(target):
+        subprocess.run(["cp", "-a", f"{source}/.", target], check=True)
+        subprocess.run(["sh", "-c", settle], cwd=target, check=True, stdout=subprocess.DEVNULL)
+
+    return Job(name, ["sh", "-c", f"{command} > /dev/null"], populate=populate, aspects=trees.NAMES, expected=trees.snapshot(source), stageable=False,
+               there=command)
+
+
+def _read(linux, scratch):
+    size = BIG_BYTES // 1024 if _is_small(linux) else BIG_BYTES
+    noise = lambda place: subprocess.run(["sh", "-c", f"head -c {size} /dev/urandom > big"], cwd=place, check=True)
+    return _reading("read", "cat big", noise, scratch)
+
+
+def _old_tree(linux):
+    copies = 1 if _is_small(linux) else -(-OLD_FILES // linux.files)
+
+    def make(place):
+        for number in range(copies):
+            (place / f"tree-{number}").mkdir()
+            _copied(linux.tree)(place / f"tree-{number}")
+
+    return make
+
+
+def _find(linux, scratch):
+    return _reading("find", "find . -printf '%p %s %T@\\n'", _old_tree(linux), scratch)
+
+
+def _git(linux, scratch):
+    if not inputs.find_program("git"):
+        raise inputs.Unavailable("git is not installed")
+    user = "git -c user.name=bench -c user.email=bench@localhost"
+
+    def make(place):
+        _old_tree(linux)(place)
+        subprocess.run(f"git init -q . && git add -A && {user} commit -qm all", shell=True, cwd=place, check=True)
+
+    # The index is that of this copy, as it is where people work: git looks at every file and reads none.
+    return _reading("git", "git status", make, scratch, settle="sleep 1; git status")
 
 
 def _built(backing):

@@ -130,6 +130,9 @@ class SshTar(Peer):
     def run(self, job, storage):
         place = shlex.quote(str(storage.backing))
         extract = storage.remote(f"tar -xf - -C {place}")
+        if job.there:
+            said_here = shlex.join(storage.remote(f"cd {place} && {job.there}")) + " > /dev/null"
+            return Run(timed(["sh", "-c", said_here])[0])
         if job.name == "rm":
             return Run(timed(storage.remote(f"rm -rf {place}/linux"))[0])
         if job.name == "tar":

@@ -159,10 +159,10 @@ def _by_ssh(results):
     """A job by ssh beside one stream to the server, which waits for nothing."""
     found = []
     for storage in results.names("storage"):
-        for job, most in (("tar", 1.3), ("unzip", 1.3), ("rm", 1.5)):
+        for job, most in (("tar", 1.3), ("unzip", 1.3), ("rm", 1.5), ("read", 1.11), ("find", 1.5), ("git", 1.5)):
             ratio = results.ratio(storage, job, "elbow --via", "ssh tar")
             if ratio:
-                found.append(at_most(f"{storage}: {job} by ssh in <= {most}x one stream to the server", ratio, most, "x"))
+                found.append(at_most(f"{storage}: {job} by ssh in <= {most}x what it takes there", ratio, most, "x"))
     return found
 
 

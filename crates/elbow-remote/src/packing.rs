@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use lz4_flex::block::compress_prepend_size;
 use parking_lot::Mutex;
 
-use crate::frame::Content;
+use crate::frame::{CONTENT_BYTES_MAX, Content};
 
 /// Shorter content costs more than it saves.
 const WORTH_BYTES: usize = 512;
@@ -54,17 +54,16 @@ impl Packing {
 
     fn packed(&self, content: &[IoSlice<'_>]) -> Option<Vec<u8>> {
         let bytes = Content::Plain(content).bytes();
-        if bytes < WORTH_BYTES || !self.is_allowed.load(Ordering::Acquire) || self.seen.lock().is_fast() {
+        // What is too long stays so: the other end bounds what it unpacks.
+        if !(WORTH_BYTES..=CONTENT_BYTES_MAX).contains(&bytes)
+            || !self.is_allowed.load(Ordering::Acquire)
+            || self.seen.lock().is_fast()
+        {
             return None;
         }
         let whole = match content {
             [whole] => Cow::Borrowed(&**whole),
-            pieces => Cow::Owned(
-                pieces
-                    .iter()
-                    .flat_map(|piece| piece.iter().copied())
-                    .collect::<Vec<u8>>(),
-            ),
+            pieces => Cow::Owned(pieces.iter().map(|piece| &**piece).collect::<Vec<_>>().concat()),
         };
         if bytes > SAMPLE_BYTES && !is_shorter(&compress_prepend_size(&whole[..SAMPLE_BYTES]), SAMPLE_BYTES) {
             return None;
@@ -143,6 +142,11 @@ mod tests {
         assert!(packed.len() < 200, "{} bytes", packed.len());
         assert_eq!(lz4_flex::block::decompress_size_prepended(&packed).unwrap(), whole);
         assert!(packing.packed(&[IoSlice::new(&whole[..100])]).is_none(), "too short");
+        let too_long = vec![0; CONTENT_BYTES_MAX + 1];
+        assert!(
+            packing.packed(&[IoSlice::new(&too_long)]).is_none(),
+            "it cannot be unpacked"
+        );
     }
 
     #[test]
