@@ -1,5 +1,6 @@
 //! Work that is done at the other end of a connection, where the storage is.
 
+use std::ffi::OsStr;
 use std::io::IoSlice;
 
 use crate::handle::{Errno, Handle, Result};
@@ -22,6 +23,13 @@ pub trait FarEnd: Send + Sync {
     /// # Errors
     /// EBADF where the file is not of the far end.
     fn read_ahead(&self, file: &Handle, offset: u64, length: usize) -> Result<()>;
+
+    /// Opens a regular file to be read, of which a part is read at once: the two are one round trip. That part is kept as by
+    /// [`read_ahead`](Self::read_ahead).
+    ///
+    /// # Errors
+    /// Those of [`Storage::open`](crate::Storage::open).
+    fn open_to_read(&self, dir: &Handle, name: &OsStr, offset: u64, length: usize) -> Result<Handle>;
 
     /// Asks whether the far end answers at all, and calls `heard` when it does: for whoever waits for work that takes long.
     fn pulse(&self, heard: Box<dyn FnOnce() + Send>);

@@ -42,7 +42,14 @@ impl Job {
     fn fetch_now(&self, fetch: &Fetch) -> Result<(), Errno> {
         let fetcher = Fetcher::of(&self.shared);
         match *fetch {
-            Fetch::List(ino) => fetcher.list(ino, THREADS_MAX),
+            Fetch::List(ino) => {
+                fetcher.list(ino, THREADS_MAX)?;
+                if self.shared.storage.far_end().is_some() {
+                    let model = &mut self.shared.state.lock().model;
+                    model.prelist.note_searched(&model.inodes, ino);
+                }
+                Ok(())
+            }
             Fetch::Name(ino, ref name) => fetcher.name(ino, name),
             Fetch::Attributes(ino) => fetcher.attributes(ino),
             Fetch::Target(ino) => fetcher.target(ino),
@@ -375,10 +382,22 @@ impl Fetcher<'_> {
         if needs_original {
             let (route, name) = self.old_name(ino)?;
             let dir = open_route(&*self.shared.storage, &route)?;
-            original = Some(self.shared.storage.open(&dir, &name, Access::Read)?);
+            original = Some(self.open_original(&dir, &name, &segments)?);
         }
         self.keep_open(ino, target.clone(), original.clone());
         Ok((segments, target, original))
+    }
+
+    /// Opens an old file of which these parts are read next.
+    fn open_original(&self, dir: &Handle, name: &OsStr, segments: &[Segment]) -> Result<Handle, Errno> {
+        let first = segments.iter().find_map(|segment| match segment.source {
+            SegmentSource::Original(from) => Some((from, segment.length)),
+            _ => None,
+        });
+        match self.shared.storage.far_end().zip(first) {
+            Some((far, (from, length))) => far.open_to_read(dir, name, from, length),
+            None => self.shared.storage.open(dir, name, Access::Read),
+        }
     }
 
     fn target_name(&self, state: &SharedState, ino: Ino) -> (Route, OsString) {

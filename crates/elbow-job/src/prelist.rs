@@ -2,7 +2,8 @@
 //!
 //! A walk (find, rm -r, cp -r, rsync) reads a directory and then the directories in it. When a directory is
 //! read whose parent was read before, its unlisted neighbours and everything below are listed ahead, breadth
-//! first, by workers that have nothing else to do. Bounded: no more than [`ENTRIES_MAX`] entries are listed that
+//! first, by workers that have nothing else to do. By ssh, where each directory is a round trip and a listing one message, the same is done for
+//! who never reads a directory and looks for names that it knows (git status): once it has looked into two of one directory. Bounded: no more than [`ENTRIES_MAX`] entries are listed that
 //! the command has not read yet.
 
 use std::collections::{HashSet, VecDeque};
@@ -20,6 +21,8 @@ pub(crate) struct Prelist {
     seen: HashSet<Ino>,
     /// Directories whose entries have been looked through for directories: each once, however many of these are read.
     expanded: HashSet<Ino>,
+    /// Directories with one in which something was looked for.
+    searched: HashSet<Ino>,
     /// Directories listed ahead that the command has not read, with their number of entries.
     unread: std::collections::HashMap<Ino, usize>,
     unread_entries: usize,
@@ -63,6 +66,18 @@ impl Prelist {
         }
         let parent = inodes.parent(ino);
         if inodes.dir_at(parent).was_read {
+            self.expand(inodes, parent);
+            self.expand(inodes, ino);
+        }
+    }
+
+    /// A directory was listed because something in it is looked for: if that is the second one of its parent, the others of that are listed ahead.
+    pub(crate) fn note_searched(&mut self, inodes: &Inodes, ino: Ino) {
+        if ino == Ino::ROOT || inodes.get(ino).and_then(|inode| inode.dir()).is_err() {
+            return;
+        }
+        let parent = inodes.parent(ino);
+        if !self.searched.insert(parent) {
             self.expand(inodes, parent);
             self.expand(inodes, ino);
         }

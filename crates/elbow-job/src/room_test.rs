@@ -112,6 +112,32 @@ fn each_directory_is_looked_through_once_for_what_to_read_ahead() {
     assert!(looked <= 2 * DIRECTORIES + 2, "{looked} entries were looked at");
 }
 
+/// git status looks for each name that it knows, and reads no directory before: by ssh each was a round trip of its own.
+#[test]
+fn who_has_looked_into_two_directories_is_going_to_look_into_the_others() {
+    let dir = scratch();
+    for n in 0..5 {
+        std::fs::create_dir_all(dir.path().join(format!("top/{n}/below"))).unwrap();
+    }
+    let job = begin(dir.path(), None);
+    let look = |parent, name: &str| job.insist(|job| job.lookup(parent, OsStr::new(name))).unwrap().ino;
+    let top = look(Ino::ROOT, "top");
+    let searched = |ino| {
+        let model = &mut job.shared.state.lock().model;
+        model.prelist.note_searched(&model.inodes, ino);
+        model.prelist.looked
+    };
+    assert_eq!(searched(Ino::ROOT), 0, "nothing is above it");
+    let [first, second] = ["0", "1"].map(|name| {
+        let ino = look(top, name);
+        look(ino, "below");
+        ino
+    });
+    assert_eq!(searched(first), 0, "one is no walk");
+    assert_eq!(searched(second), 5 + 1, "its neighbours, and what is in it");
+    assert_eq!(searched(second), 5 + 1, "each once");
+}
+
 /// The removal of 20,000 directories was free of charge until the process ended, which took another 8 s: all of them were open.
 #[test]
 fn removed_directories_are_not_kept_open() {

@@ -48,7 +48,7 @@ impl Part {
     }
 
     /// It has come, or it does not.
-    fn set(&self, content: Result<Vec<u8>>) {
+    pub(crate) fn set(&self, content: Result<Vec<u8>>) {
         *self.content.lock() = Some(content);
         self.has_come.notify_all();
     }
@@ -71,8 +71,8 @@ impl Part {
 }
 
 impl KeptReads {
-    /// Reads ahead by `read`, unless that is done already.
-    pub(crate) fn ask(&self, id: Id, offset: u64, length: usize, read: impl FnOnce(&mut [u8]) -> Result<usize>) {
+    /// Notes that a part is asked for, which whoever asks sets when it has come; `None` where that is done already.
+    pub(crate) fn begin(&self, id: Id, offset: u64, length: usize) -> Option<Arc<Part>> {
         let part = Arc::new(Part {
             id,
             offset,
@@ -81,16 +81,22 @@ impl KeptReads {
             content: Mutex::new(None),
             has_come: Condvar::new(),
         });
-        {
-            let mut parts = self.parts.lock();
-            if parts.iter().any(|part| part.id == id && part.offset == offset) {
-                return;
-            }
-            parts.push_back(Arc::clone(&part));
-            while parts.iter().map(|part| part.length).sum::<usize>() > KEPT_BYTES_MAX {
-                parts.pop_front();
-            }
+        let mut parts = self.parts.lock();
+        if parts.iter().any(|part| part.id == id && part.offset == offset) {
+            return None;
         }
+        parts.push_back(Arc::clone(&part));
+        while parts.iter().map(|part| part.length).sum::<usize>() > KEPT_BYTES_MAX {
+            parts.pop_front();
+        }
+        Some(part)
+    }
+
+    /// Reads ahead by `read`, unless that is done already.
+    pub(crate) fn ask(&self, id: Id, offset: u64, length: usize, read: impl FnOnce(&mut [u8]) -> Result<usize>) {
+        let Some(part) = self.begin(id, offset, length) else {
+            return;
+        };
         let mut content = vec![0; length];
         part.set(read(&mut content).map(|read| {
             content.truncate(read);

@@ -388,6 +388,48 @@ impl FarEnd for RemoteStorage {
         Ok(())
     }
 
+    fn open_to_read(&self, dir: &Handle, name: &OsStr, offset: u64, length: usize) -> Result<Handle> {
+        let file = self.link.promise();
+        let (dir, id, length) = (id_of(dir)?, id_of(&file)?, length.min(PIECE_BYTES));
+        let open = Request {
+            makes: vec![id],
+            ..Request::about(
+                vec![dir],
+                Call::Open {
+                    name: name.into(),
+                    access: Access::Read,
+                },
+            )
+        };
+        let (told, tells) = std::sync::mpsc::sync_channel(1);
+        let tell = move |answer: Answered| {
+            let _ = told.send(answer);
+        };
+        self.link.send(open, &[], Box::new(tell));
+        if let Some(part) = self.kept.begin(id, offset, length) {
+            let read = Call::Read {
+                offset,
+                length: length as u32,
+            };
+            let whole = move |content: Vec<u8>| {
+                if content.len() <= length {
+                    Ok(content)
+                } else {
+                    Err(Errno::PROTO)
+                }
+            };
+            let set = move |answer| part.set(bytes(answer).and_then(whole));
+            self.link.send(Request::about(vec![id], read), &[], Box::new(set));
+        }
+        match tells.recv().unwrap_or(Err(Errno::NOTCONN)) {
+            Ok(_) => Ok(file),
+            Err(errno) => {
+                self.kept.forget(&[id]);
+                Err(errno)
+            }
+        }
+    }
+
     fn pulse(&self, heard: Box<dyn FnOnce() + Send>) {
         let tell = move |answer: Answered| {
             if answer.is_ok() {
