@@ -159,6 +159,10 @@ impl Ssh {
                 ssh.link = Some(storage.link());
                 Ok((storage, ssh))
             }
+            // Ctrl-C ends ssh(1) as well, which may be seen first.
+            Err(_) if (login.is_ended)() => Err(ConnectError::Interrupted {
+                host: target.to_string(),
+            }),
             Err(error) => Err(ssh.explained(error, target, login)),
         }
     }
