@@ -559,7 +559,10 @@ fn a_log_in_that_does_not_come_to_an_end_can_be_ended() {
     let test_dir = TestDir::new("printf old > old");
     let root = test_dir.root();
     // ssh(1) ends with Ctrl-C, which may be seen before the signal is; or it does not.
-    for waits in [": > out/waits; exec sleep 60", "trap '' INT; : > out/waits; exec sleep 60"] {
+    for waits in [
+        ": > out/waits; exec sleep 60",
+        "trap '' INT; : > out/waits; exec sleep 60",
+    ] {
         test_dir.restore();
         write_program(&root.join("via"), waits);
         let target = format!("ssh://box{}", test_dir.work("").display());
