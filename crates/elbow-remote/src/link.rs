@@ -74,7 +74,7 @@ impl Link {
         Ok(link)
     }
 
-    /// From now on both ends pack what they send, where the line is slow.
+    /// From now on both ends pack what they send, unless the line is fast.
     pub(crate) fn compress(&self) {
         self.packing.allow();
         // Nobody waits for it, and a connection that has ended compresses nothing.

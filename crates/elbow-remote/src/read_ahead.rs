@@ -53,7 +53,7 @@ impl Part {
         self.has_come.notify_all();
     }
 
-    /// Copies what it has from an offset on, once it is here; how much, and whether the file goes on behind that.
+    /// Copies what it has from an offset on, once it is here; how much that is.
     fn copy(&self, into: &mut [u8], offset: u64) -> Result<usize> {
         let mut content = self.content.lock();
         while content.is_none() {

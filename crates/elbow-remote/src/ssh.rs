@@ -105,7 +105,7 @@ pub struct Login {
     pub elbow: OsString,
     /// Nobody is there to be asked for a password.
     pub is_batch: bool,
-    /// Whether content is compressed where the line is slow.
+    /// Whether content is compressed, unless the line is fast.
     pub compresses: bool,
     /// Whether the end is asked for, while nobody has answered yet.
     pub is_ended: fn() -> bool,
