@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use elbow_file::double::{Delaying, Faulty, Interposed, Operation, Plan};
+use elbow_file::double::{Delaying, Faulty, Interposed, Operation, Plan, StaleHandles};
 use elbow_file::{Errno, RealStorage, Storage};
+use parking_lot::Mutex;
 
 use crate::crash_test::{begin, has_staging, recovered, seen_by_jobs};
 use crate::options::Publish;
@@ -311,13 +312,33 @@ fn after(place: &Path, name: &str, jobs: &[&Vec<Op>]) -> std::collections::BTree
 /// Both said that they were committed, and one of the two was lost: the check came before the sync, and the change after it.
 #[test]
 fn of_two_jobs_at_once_none_is_lost_in_silence() {
+    commit_all_at_once(&|| Arc::new(RealStorage));
+}
+
+/// The same on two machines: what one has removed is stale for the other.
+#[test]
+fn of_two_jobs_on_two_machines_at_once_none_is_lost_in_silence() {
+    let machines = Mutex::new(Vec::new());
+    commit_all_at_once(&|| {
+        let machine = Arc::new(Interposed::new(Arc::new(RealStorage), StaleHandles::default()));
+        machines.lock().push(machine.clone());
+        machine
+    });
+    let answered: u64 = machines.lock().iter().map(|machine| machine.hook().answered()).sum();
+    assert!(answered > 0, "nothing was stale");
+}
+
+/// Makes the storage of a job.
+type MakeStorage<'a> = dyn Fn() -> Arc<dyn Storage> + Sync + 'a;
+
+fn commit_all_at_once(storage: &MakeStorage<'_>) {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
     let (place, rounds) = (temp.path(), elbow_testkit::cases::rounds(30));
     // Nearly all of their time is delay.
     let counts = std::thread::scope(|scope| {
         let ends: Vec<_> = (0..pairs().len())
-            .map(|number| scope.spawn(move || commit_at_once(place, number, rounds)))
+            .map(|number| scope.spawn(move || commit_at_once(place, number, rounds, storage)))
             .collect();
         ends.into_iter().map(|end| end.join().unwrap()).collect::<Vec<_>>()
     });
@@ -328,7 +349,7 @@ fn of_two_jobs_at_once_none_is_lost_in_silence() {
 }
 
 /// Commits the jobs of a pair at the same moment, so many times; how many times both were committed, and how many times one at most.
-fn commit_at_once(place: &Path, number: usize, rounds: u64) -> (u64, u64) {
+fn commit_at_once(place: &Path, number: usize, rounds: u64, storage: &MakeStorage<'_>) -> (u64, u64) {
     let (mut both, mut one) = (0, 0);
     let pair = &pairs()[number];
     let place = &place.join(number.to_string());
@@ -342,11 +363,7 @@ fn commit_at_once(place: &Path, number: usize, rounds: u64) -> (u64, u64) {
         let jobs = [0, 1].map(|which| {
             // Calls take as long as on slow storage, each round another time.
             let slow = Delaying::new(Duration::from_millis((round * 3 + which * 2) % 7), 8);
-            let job = begin(
-                Arc::new(Interposed::new(Arc::new(RealStorage), slow)),
-                &dir,
-                Publish::Staged,
-            );
+            let job = begin(Arc::new(Interposed::new(storage(), slow)), &dir, Publish::Staged);
             for op in &pair[which as usize] {
                 InJob(&job).run(op).unwrap();
             }

@@ -115,6 +115,8 @@ mod staging;
 mod step_counter;
 #[cfg(test)]
 mod stuck_test;
+#[cfg(test)]
+mod turn_test;
 
 pub use abandon::{Abandoned, abandon};
 pub use abilities::Ability;

@@ -198,7 +198,8 @@ impl<'a> Recovery<'a> {
     }
 
     fn unless_gone(&self, name: &OsStr, failed: JobError) -> Result<Option<Recovered>, JobError> {
-        match self.storage.stat(self.root, name) {
+        // Another machine may have ended it, and what this one remembers of its name is older than that.
+        match self.storage.stat_uncached(self.root, name) {
             Err(Errno::NOENT | Errno::STALE) => Ok(None),
             _ => Err(failed),
         }
@@ -461,7 +462,8 @@ impl<'a> Recovery<'a> {
     ) -> Result<(RecoverAction, String), JobError> {
         debug!(?stage, "its record is carried out");
         let departed = self.storage.stat(&own.handle, OsStr::new(DEPARTED)).is_ok();
-        let _turn = Turn::wait(self.storage, self.root, record, name, || false);
+        let turn = Turn::wait(self.storage, self.root, record, name, || false);
+        let _turn = turn.map_err(error("waiting for other commits in"))?;
         let counter = StepCounter::default();
         let apply = Apply::new(tree, own.handle.clone(), name, record, &counter, false);
         if let Stage::TakenBack(phase) = stage {

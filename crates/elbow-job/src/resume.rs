@@ -16,7 +16,8 @@ use elbow_file::{Errno, Handle, RenameMode, Storage};
 
 use crate::clock::clock;
 use crate::commit::{
-    Apply, Failure, Record, Tree, Turn, Undo, conflicts_since, last_look, lost_content, write_sealed, write_why,
+    Apply, Failure, Record, Tree, Turn, Undo, conflicts_since, last_look, lost_content, no_turn, write_sealed,
+    write_why,
 };
 use crate::execute::Journal;
 use crate::found::{THREADS, error, read_journal_to, read_rest, unfinished};
@@ -137,7 +138,10 @@ impl Resumption<'_> {
 
     /// Commits, or says why not.
     fn commit(&self, mut rest: Record) -> Result<Result<(), Cause>, JobError> {
-        let turn = Turn::wait(self.storage, self.root, &rest, self.name, || false);
+        let turn = match Turn::wait(self.storage, self.root, &rest, self.name, || false) {
+            Ok(turn) => turn,
+            Err(errno) => return Ok(Err(Cause::Storage(no_turn(errno)))),
+        };
         if let Some(cause) = conflicts_since(&rest, &self.tree(), self.name, self.wins) {
             return Ok(Err(cause));
         }

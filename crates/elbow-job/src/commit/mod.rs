@@ -59,8 +59,7 @@ pub(crate) use saved::{
 };
 pub(crate) use staged::StagedJob;
 pub(crate) use tree::{Part, Tree};
-pub(crate) use turn::Turn;
-pub(crate) use turn::remove_old_turn;
+pub(crate) use turn::{Turn, no_turn, remove_old_turn};
 pub(crate) use undo::Undo;
 use watch::Watched;
 pub(crate) use watch::{Hook, Unwatched};

@@ -25,7 +25,7 @@ use super::keep::RecordDraft;
 use super::prepare;
 use super::record::Record;
 use super::tree::Tree;
-use super::turn::Turn;
+use super::turn::{Turn, no_turn};
 use super::undo::Undo;
 use super::watch::Watch;
 use crate::clock::clock;
@@ -70,8 +70,10 @@ impl StagedJob<'_> {
         watch: &mut W,
     ) -> Result<Result<(), Cause>, JobError> {
         let wait = || Turn::wait(self.storage, self.root, record, self.staging_name, self.is_ended);
-        let Some(turn) = watch.watched(Phase::Checking, &StepCounter::default(), wait) else {
-            return Ok(Err(Cause::Asked));
+        let turn = match watch.watched(Phase::Checking, &StepCounter::default(), wait) {
+            Ok(Some(turn)) => turn,
+            Ok(None) => return Ok(Err(Cause::Asked)),
+            Err(errno) => return Ok(Err(Cause::Storage(no_turn(errno)))),
         };
         // In the turn: two jobs that looked at the same time would each find the tree as it was before the other.
         let counter = expectations.counter();

@@ -5,12 +5,14 @@
 //! is not.
 //!
 //! The turn is the lock of a hidden file in the directory, which is made for it and removed with it: who locks it looks whether it
-//! still has its name. Where files cannot be locked or made there are no turns.
+//! still has its name. Where files cannot be locked or made there are no turns. A storage that cannot say whose turn it is now is
+//! no such place: without an answer nobody commits.
 
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
 use elbow_file::{Access, Errno, Handle, Storage};
+use tracing::debug;
 
 use super::record::Record;
 use crate::missing::none_if_missing;
@@ -30,6 +32,16 @@ pub(crate) struct Turn<'a> {
     file: Option<Handle>,
 }
 
+/// What came of taking the turn.
+enum Attempt {
+    /// It is ours.
+    Locked,
+    /// Somebody has it.
+    Taken,
+    /// Its file came or went while it was looked at: whose turn it is now is to be asked again.
+    Gone,
+}
+
 impl Record {
     /// Something is changed that was there before, or goes.
     fn changes_old(&self) -> bool {
@@ -41,57 +53,77 @@ impl Record {
 
 impl<'a> Turn<'a> {
     /// Waits for the turn, if the record needs one; `None` if the wait was ended.
+    ///
+    /// # Errors
+    /// What the storage says twice and does not say of files that cannot be locked or made.
     pub(crate) fn wait(
         storage: &'a dyn Storage,
         root: &'a Handle,
         record: &Record,
         job: &OsStr,
         is_ended: impl Fn() -> bool,
-    ) -> Option<Self> {
+    ) -> Result<Option<Self>, Errno> {
         let mut turn = Self {
             storage,
             root,
             file: None,
         };
         if !record.changes_old() {
-            return Some(turn);
+            return Ok(Some(turn));
         }
-        let (began, mut pause) = (Instant::now(), PAUSE_FIRST);
-        let mut refusals = 0;
+        let began = Instant::now();
+        let is_late = || began.elapsed() > WAIT_FOR_OTHERS;
+        let (mut pause, mut refusals) = (PAUSE_FIRST, 0);
         loop {
             match turn.attempt() {
-                Ok(true) => return Some(turn),
-                // Without locks, or the right to make a file, there are no turns. A file that was made all the same is found now.
-                Err(_) if refusals > 0 => return Some(turn),
-                Err(_) => refusals += 1,
-                Ok(false) if is_ended() => return None,
-                Ok(false) if began.elapsed() > WAIT_FOR_OTHERS && !turn.is_of_a_job(job) => return Some(turn),
-                Ok(false) => std::thread::sleep(pause),
+                Ok(Attempt::Locked) => return Ok(Some(turn)),
+                Ok(_) if is_ended() => return Ok(None),
+                Ok(Attempt::Taken) if is_late() && !turn.is_of_a_job(job) => return Ok(Some(turn)),
+                Ok(Attempt::Gone) if is_late() => return Err(Errno::STALE),
+                Ok(_) => std::thread::sleep(pause),
+                Err(errno) if refusals > 0 && is_passing(errno) => return Err(errno),
+                // A file that was made all the same was found by now.
+                Err(errno) if refusals > 0 => {
+                    debug!(%errno, "there are no turns here");
+                    return Ok(Some(turn));
+                }
+                Err(_) => {
+                    refusals += 1;
+                    std::thread::sleep(pause);
+                }
             }
             pause = (pause * 2).min(PAUSE_MOST);
         }
     }
 
-    fn attempt(&mut self) -> Result<bool, Errno> {
+    fn attempt(&mut self) -> Result<Attempt, Errno> {
+        match self.take() {
+            // A server says so of a file that another machine has removed between two calls: then somebody else had it until now. It would
+            // say it of the directory, too.
+            Err(Errno::STALE | Errno::NOENT) if self.storage.stat_handle(self.root).is_ok() => Ok(Attempt::Gone),
+            taken => taken,
+        }
+    }
+
+    fn take(&mut self) -> Result<Attempt, Errno> {
         let name = OsStr::new(TURN);
         let file = match self.storage.open(self.root, name, Access::ReadWrite) {
             Err(Errno::NOENT) => match self.storage.create(self.root, name, MODE) {
-                Err(Errno::EXIST) => return Ok(false),
+                Err(Errno::EXIST) => return Ok(Attempt::Gone),
                 made => made?,
             },
             opened => opened?,
         };
         match self.storage.try_lock(&file) {
             Ok(true) => {
-                let has_name = self.has_name(&file);
-                self.file = Some(file);
                 // It may have belonged to somebody who has given it up meanwhile: then it has no name.
-                if has_name == Ok(false) {
-                    self.file = None;
+                if !self.has_name(&file)? {
+                    return Ok(Attempt::Gone);
                 }
-                Ok(self.file.is_some())
+                self.file = Some(file);
+                Ok(Attempt::Locked)
             }
-            Ok(false) => Ok(false),
+            Ok(false) => Ok(Attempt::Taken),
             Err(errno) => {
                 // Where nothing can be locked, nobody has a lock on it.
                 if matches!(errno, Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) {
@@ -140,6 +172,30 @@ impl Drop for Turn<'_> {
             self.remove();
         }
     }
+}
+
+/// Why a job does not commit that was not told whose turn it is.
+pub(crate) fn no_turn(errno: Errno) -> String {
+    format!("waiting for other commits: {errno}")
+}
+
+/// It says nothing of whether files can be locked and made there at another moment.
+fn is_passing(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::STALE
+            | Errno::NOENT
+            | Errno::IO
+            | Errno::AGAIN
+            | Errno::INTR
+            | Errno::TIMEDOUT
+            | Errno::NOTCONN
+            | Errno::CONNABORTED
+            | Errno::CONNRESET
+            | Errno::NOMEM
+            | Errno::MFILE
+            | Errno::NFILE
+    )
 }
 
 /// Removes the file of a turn whose job has died.

@@ -146,6 +146,12 @@ impl<'a> Pair<'a> {
             .run(&format!("cd {EXPORT} && find . -mindepth 1 -delete && {OLD}"));
     }
 
+    #[track_caller]
+    fn assert_two_jobs(&mut self) {
+        let running = self.server.run(&format!("cd {EXPORT} && ls -d .elbow-*/job | wc -l"));
+        assert_eq!(running.trim(), "2", "jobs at once");
+    }
+
     fn tree(&mut self) -> String {
         self.server.run(&format!("cd {EXPORT} && {LIST}"))
     }
@@ -161,12 +167,14 @@ impl<'a> Pair<'a> {
 /// A job that has changed what it changes, and ends when its machine is told to.
 fn waiting_job(script: &str) -> String {
     format!(
-        "rm -f /run/changed /run/go; cd /mnt/nfs && elbow run -- sh -ec '{script}\n: > /run/changed; until [ -e /run/go ]; do sleep 0.05; done'"
+        "cd /mnt/nfs && elbow run -- sh -ec '{script}\n: > /run/changed; until [ -e /run/go ]; do sleep 0.05; done'"
     )
 }
 
 #[track_caller]
 fn start_waiting(machine: &mut Machine, script: &str) -> Started {
+    // Before it starts: the wait below would take an earlier job's for its own.
+    machine.run("rm -f /run/changed /run/go");
     let job = machine.start(&waiting_job(script));
     machine.wait_during(job, "[ -e /run/changed ]");
     job
@@ -184,8 +192,7 @@ fn assert_jobs_side_by_side(mount: &Mount) {
     pair.mount_client();
     let of_server = start_waiting(&mut pair.server, BESIDE);
     let of_client = start_waiting(&mut pair.client, JOB);
-    let running = pair.server.run(&format!("cd {EXPORT} && ls -d .elbow-*/job | wc -l"));
-    assert_eq!(running.trim(), "2", "jobs at once");
+    pair.assert_two_jobs();
     pair.server.run(": > /run/go");
     pair.client.run(": > /run/go");
     assert_committed(&pair.server.finish(of_server));
@@ -202,6 +209,7 @@ fn assert_one_of_two_on_one_file(pair: &mut Pair) {
     }
     let of_server = start_waiting(&mut pair.server, "echo server > log");
     let of_client = start_waiting(&mut pair.client, "echo client > log");
+    pair.assert_two_jobs();
     pair.client.run(": > /run/go");
     pair.server.run(": > /run/go");
     let ends = [pair.server.finish(of_server), pair.client.finish(of_client)];
