@@ -6,6 +6,7 @@
 //!   comments in bodies       lines that say why, of all lines of functions
 //!   repeated blocks          pairs of places that share six lines or more
 //!   circles                  modules of a crate that name each other in a loop
+//!   touched                  modules that name an example of what is often added
 //! ```
 //!
 //! Tests do not count.
@@ -19,6 +20,7 @@ use syn::visit::{self, Visit};
 use syn::{Block, GenericArgument, ImplItem, ItemImpl, ItemMod, ItemStruct, PathArguments, Type, Visibility};
 
 use crate::structure::{self, CrateSources, Module, is_for_tests};
+use crate::touched;
 use crate::workspace::Workspace;
 
 /// More methods than this are a type that holds everything.
@@ -77,6 +79,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         println!("  {}: {}", sources.name, circle.modules.join(", "));
         circle.arrows.iter().for_each(|arrow| println!("      {arrow}"));
     }
+    touched::print(&crates);
     Ok(())
 }
 

@@ -17,6 +17,7 @@ mod differ;
 mod rust_version;
 mod structure;
 mod tidy;
+mod touched;
 mod workspace;
 
 use std::process::ExitCode;

@@ -150,3 +150,107 @@ pub trait Storage: Send + Sync {
         None
     }
 }
+
+/// The calls of [`Storage`] in one table, for who stands in front of a storage: the name of the operation, the method, and what is to be seen
+/// of the call beside the object that it is about ([`double::Call`](crate::double::Call)).
+macro_rules! storage_calls {
+    ($make:ident) => {
+        $make! {
+            /// [`Storage::open_dir`]
+            OpenDir: open_dir(dir: &Handle, name: &OsStr) -> Handle = dir.named(name);
+            /// [`Storage::create`]
+            Create: create(dir: &Handle, name: &OsStr, mode: u32) -> Handle = dir.named(name);
+            /// [`Storage::create_unnamed`]
+            CreateUnnamed: create_unnamed(dir: &Handle, name: &OsStr, mode: u32) -> Handle = dir.named(name);
+            /// [`Storage::open`]
+            Open: open(dir: &Handle, name: &OsStr, access: Access) -> Handle = dir.named(name).with_access(access);
+            /// [`Storage::mkdir`]
+            Mkdir: mkdir(dir: &Handle, name: &OsStr, mode: u32) -> () = dir.named(name);
+            /// [`Storage::symlink`]
+            Symlink: symlink(target: &OsStr, dir: &Handle, name: &OsStr) -> () = dir.named(name).and(target);
+            /// [`Storage::mknod`]
+            Mknod: mknod(dir: &Handle, name: &OsStr, kind: FileType, mode: u32, rdev: u64) -> () = dir.named(name);
+            /// [`Storage::link`]
+            Link: link(dir: &Handle, name: &OsStr, new_dir: &Handle, new_name: &OsStr) -> ()
+                = dir.named(name).and(new_name).within(new_dir);
+            /// [`Storage::rename`]
+            Rename: rename(dir: &Handle, name: &OsStr, new_dir: &Handle, new_name: &OsStr, mode: RenameMode) -> ()
+                = dir.named(name).and(new_name).within(new_dir).how(mode);
+            /// [`Storage::unlink`]
+            Unlink: unlink(dir: &Handle, name: &OsStr) -> () = dir.named(name);
+            /// [`Storage::rmdir`]
+            Rmdir: rmdir(dir: &Handle, name: &OsStr) -> () = dir.named(name);
+            /// [`Storage::stat`]
+            Stat: stat(dir: &Handle, name: &OsStr) -> Stat = dir.named(name);
+            /// [`Storage::stat_uncached`]
+            StatUncached: stat_uncached(dir: &Handle, name: &OsStr) -> Stat = dir.named(name);
+            /// [`Storage::stat_handle`]
+            StatHandle: stat_handle(handle: &Handle) -> Stat = handle;
+            /// [`Storage::list`]
+            List: list(dir: &Handle) -> Vec<DirEntry> = dir;
+            /// [`Storage::readlink`]
+            Readlink: readlink(dir: &Handle, name: &OsStr) -> OsString = dir.named(name);
+            /// [`Storage::space`]
+            Space: space(handle: &Handle) -> Space = handle;
+            /// [`Storage::chmod`]
+            Chmod: chmod(dir: &Handle, name: &OsStr, mode: u32) -> () = dir.named(name);
+            /// [`Storage::chmod_handle`]
+            ChmodHandle: chmod_handle(file: &Handle, mode: u32) -> () = file;
+            /// [`Storage::chown`]
+            Chown: chown(dir: &Handle, name: &OsStr, uid: Option<u32>, gid: Option<u32>) -> () = dir.named(name);
+            /// [`Storage::chown_handle`]
+            ChownHandle: chown_handle(file: &Handle, uid: Option<u32>, gid: Option<u32>) -> () = file;
+            /// [`Storage::set_times`]
+            SetTimes: set_times(dir: &Handle, name: &OsStr, atime: Option<Time>, mtime: Option<Time>) -> () = dir.named(name);
+            /// [`Storage::touch`]
+            Touch: touch(dir: &Handle, name: &OsStr) -> () = dir.named(name);
+            /// [`Storage::set_times_handle`]
+            SetTimesHandle: set_times_handle(file: &Handle, atime: Option<Time>, mtime: Option<Time>) -> () = file;
+            /// [`Storage::list_xattrs`]
+            ListXattrs: list_xattrs(dir: &Handle, name: &OsStr) -> Vec<OsString> = dir.named(name);
+            /// [`Storage::get_xattr`]
+            GetXattr: get_xattr(dir: &Handle, name: &OsStr, key: &OsStr) -> Vec<u8> = dir.named(name).and(key);
+            /// [`Storage::set_xattr`]
+            SetXattr: set_xattr(dir: &Handle, name: &OsStr, key: &OsStr, value: &[u8]) -> ()
+                = dir.named(name).and(key).of(value.len() as u64);
+            /// [`Storage::get_xattr_handle`]
+            GetXattrHandle: get_xattr_handle(file: &Handle, key: &OsStr) -> Vec<u8> = file.and(key);
+            /// [`Storage::set_xattr_handle`]
+            SetXattrHandle: set_xattr_handle(file: &Handle, key: &OsStr, value: &[u8]) -> ()
+                = file.and(key).of(value.len() as u64);
+            /// [`Storage::remove_xattr`]
+            RemoveXattr: remove_xattr(dir: &Handle, name: &OsStr, key: &OsStr) -> () = dir.named(name).and(key);
+            /// [`Storage::remove_xattr_handle`]
+            RemoveXattrHandle: remove_xattr_handle(file: &Handle, key: &OsStr) -> () = file.and(key);
+            /// [`Storage::read`]
+            Read: read(file: &Handle, buffer: &mut [u8], offset: u64) -> usize = file.at(offset).of(buffer.len() as u64);
+            /// [`Storage::write`]
+            Write: write(file: &Handle, pieces: &[IoSlice<'_>], offset: u64) -> ()
+                = file.at(offset).of(pieces.iter().map(|piece| piece.len() as u64).sum());
+            /// [`Storage::truncate`]
+            Truncate: truncate(file: &Handle, size: u64) -> () = file.of(size);
+            /// [`Storage::truncate_named`]
+            TruncateNamed: truncate_named(dir: &Handle, name: &OsStr, size: u64) -> () = dir.named(name).of(size);
+            /// [`Storage::punch`]
+            Punch: punch(file: &Handle, offset: u64, length: u64) -> () = file.at(offset).of(length);
+            /// [`Storage::allocate`]
+            Allocate: allocate(file: &Handle, offset: u64, length: u64, keep_size: bool) -> () = file.at(offset).of(length);
+            /// [`Storage::next_data`]
+            NextData: next_data(file: &Handle, offset: u64) -> Option<(u64, u64)> = file.at(offset);
+            /// [`Storage::close`]
+            Close: close(file: &Handle) -> () = file;
+            /// [`Storage::try_lock`]
+            TryLock: try_lock(file: &Handle) -> bool = file;
+            /// [`Storage::identity`]
+            Identity: identity(handle: &Handle) -> Identity = handle;
+            /// [`Storage::file_system_traits`]
+            FileSystemTraits: file_system_traits(handle: &Handle) -> FileSystemTraits = handle;
+            /// [`Storage::sync`]
+            Sync: sync(handle: &Handle) -> () = handle;
+            /// [`Storage::sync_all`]
+            SyncAll: sync_all(handle: &Handle) -> () = handle;
+        }
+    };
+}
+
+pub(crate) use storage_calls;

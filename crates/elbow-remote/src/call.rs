@@ -1,13 +1,201 @@
-//! One request becomes one call of the storage at the far end.
+//! The calls that requests ask for, and what each becomes of the storage at the far end.
 
+use std::ffi::OsString;
 use std::io::IoSlice;
 
-use elbow_file::{Errno, FarWorker, Handle, Result, Storage};
-
-use crate::message::{Answer, Call};
+use elbow_file::{
+    Access, DirEntry, Errno, FarWorker, FileSystemTraits, FileType, Handle, Identity, RenameMode, Result, Space, Stat,
+    Storage, Time,
+};
+use serde::{Deserialize, Serialize};
 
 /// The longest read.
 const READ_BYTES_MAX: u32 = 16 << 20;
+
+/// The calls of [`Storage`](elbow_file::Storage), without the objects that they are about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Call {
+    OpenDir {
+        name: OsString,
+    },
+    Create {
+        name: OsString,
+        mode: u32,
+    },
+    CreateUnnamed {
+        name: OsString,
+        mode: u32,
+    },
+    Open {
+        name: OsString,
+        access: Access,
+    },
+    Mkdir {
+        name: OsString,
+        mode: u32,
+    },
+    Symlink {
+        target: OsString,
+        name: OsString,
+    },
+    Mknod {
+        name: OsString,
+        kind: FileType,
+        mode: u32,
+        rdev: u64,
+    },
+    Link {
+        name: OsString,
+        new_name: OsString,
+    },
+    Rename {
+        name: OsString,
+        new_name: OsString,
+        mode: RenameMode,
+    },
+    Unlink {
+        name: OsString,
+    },
+    Rmdir {
+        name: OsString,
+    },
+    Stat {
+        name: OsString,
+    },
+    StatUncached {
+        name: OsString,
+    },
+    StatOpen,
+    List,
+    Readlink {
+        name: OsString,
+    },
+    Space,
+    Chmod {
+        name: OsString,
+        mode: u32,
+    },
+    ChmodOpen {
+        mode: u32,
+    },
+    Chown {
+        name: OsString,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    },
+    ChownOpen {
+        uid: Option<u32>,
+        gid: Option<u32>,
+    },
+    SetTimes {
+        name: OsString,
+        atime: Option<Time>,
+        mtime: Option<Time>,
+    },
+    SetTimesOpen {
+        atime: Option<Time>,
+        mtime: Option<Time>,
+    },
+    Touch {
+        name: OsString,
+    },
+    ListXattrs {
+        name: OsString,
+    },
+    GetXattr {
+        name: OsString,
+        key: OsString,
+    },
+    GetXattrOpen {
+        key: OsString,
+    },
+    /// The value is beside the message.
+    SetXattr {
+        name: OsString,
+        key: OsString,
+    },
+    SetXattrOpen {
+        key: OsString,
+    },
+    RemoveXattr {
+        name: OsString,
+        key: OsString,
+    },
+    RemoveXattrOpen {
+        key: OsString,
+    },
+    Read {
+        offset: u64,
+        length: u32,
+    },
+    /// The content is beside the message.
+    Write {
+        offset: u64,
+    },
+    Truncate {
+        size: u64,
+    },
+    TruncateNamed {
+        name: OsString,
+        size: u64,
+    },
+    Punch {
+        offset: u64,
+        length: u64,
+    },
+    Allocate {
+        offset: u64,
+        length: u64,
+        keep_size: bool,
+    },
+    NextData {
+        offset: u64,
+    },
+    Close,
+    TryLock,
+    Identity,
+    FileSystemTraits,
+    Sync,
+    SyncAll,
+    /// Work of those above, who know what it is; what belongs to it is beside the message.
+    Work {
+        order: Vec<u8>,
+    },
+    /// Nothing; its answer shows that there is somebody.
+    Nothing,
+    /// From now on the far end may pack content.
+    Compress,
+}
+
+impl Call {
+    /// Whether an object that it is about may have another content afterwards.
+    pub(crate) fn changes(&self) -> bool {
+        matches!(
+            self,
+            Self::Write { .. } | Self::Truncate { .. } | Self::Punch { .. } | Self::Allocate { .. }
+        )
+    }
+}
+
+/// The value of a call that succeeded. Bytes are beside the message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    Done,
+    Stat(Stat),
+    Entries(Vec<DirEntry>),
+    Name(OsString),
+    Names(Vec<OsString>),
+    Bytes,
+    Space(Space),
+    Range(Option<(u64, u64)>),
+    Flag(bool),
+    Identity(Identity),
+    FileSystemTraits(FileSystemTraits),
+    /// Which of the objects that might be opened are open now; the rest of the answer is beside the message.
+    Worked {
+        made: Vec<bool>,
+    },
+}
 
 /// What a call gave, beside its answer.
 #[derive(Debug, Default)]

@@ -207,7 +207,8 @@ fn write_all(to: &mut impl Write, mut pieces: &mut [IoSlice<'_>]) -> io::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Call, Request};
+    use crate::call::Call;
+    use crate::message::Request;
 
     fn request() -> Request {
         Request {

@@ -12,8 +12,9 @@ use elbow_file::{Errno, Handle, errno_from_elsewhere};
 use parking_lot::Mutex;
 use tracing::warn;
 
+use crate::call::{Answer, Call};
 use crate::frame::{self, Frame};
-use crate::message::{Answer, Call, Id, ROOT, Reply, Request, UNANSWERED};
+use crate::message::{Id, ROOT, Reply, Request, UNANSWERED};
 use crate::packing::Packing;
 
 /// An answer, and the bytes that came with it.

@@ -11,9 +11,9 @@ use elbow_file::{Errno, FarWorker, Handle, Result, Storage};
 use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
 
-use crate::call::{Carrier, Given};
+use crate::call::{Answer, Call, Carrier, Given};
 use crate::frame::{self, Content, Frame};
-use crate::message::{Answer, Call, Greeting, MAGIC, Reply, Request, UNANSWERED, VERSION, Welcome};
+use crate::message::{Greeting, MAGIC, Reply, Request, UNANSWERED, VERSION, Welcome};
 use crate::objects::{Object, Objects};
 use crate::packing::Packing;
 

@@ -9,9 +9,10 @@ use elbow_file::{
     RenameMode, Result, Space, Stat, Storage, Time,
 };
 
+use crate::call::{Answer, Call};
 use crate::greet::{ConnectError, greet};
 use crate::link::{Answered, Link, Remote};
-use crate::message::{Answer, Call, Id, Request};
+use crate::message::{Id, Request};
 use crate::read_ahead::KeptReads;
 
 /// So much is asked for with one request: many of these are under way at once.

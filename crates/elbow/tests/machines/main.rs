@@ -146,10 +146,13 @@ impl<'a> Pair<'a> {
             .run(&format!("cd {EXPORT} && find . -mindepth 1 -delete && {OLD}"));
     }
 
+    /// Both machines have a job; what a command has done is told to the storage a moment later.
     #[track_caller]
-    fn assert_two_jobs(&mut self) {
-        let running = self.server.run(&format!("cd {EXPORT} && ls -d .elbow-*/job | wc -l"));
-        assert_eq!(running.trim(), "2", "jobs at once");
+    fn await_two_jobs(&mut self) {
+        let two = "[ $(ls -d .elbow-*/job | wc -l) = 2 ]";
+        self.server.run(&format!(
+            "cd {EXPORT} && for i in $(seq 400); do {two} && exit; sleep 0.05; done; ls -lA . .elbow-*; exit 1"
+        ));
     }
 
     fn tree(&mut self) -> String {
@@ -192,7 +195,7 @@ fn assert_jobs_side_by_side(mount: &Mount) {
     pair.mount_client();
     let of_server = start_waiting(&mut pair.server, BESIDE);
     let of_client = start_waiting(&mut pair.client, JOB);
-    pair.assert_two_jobs();
+    pair.await_two_jobs();
     pair.server.run(": > /run/go");
     pair.client.run(": > /run/go");
     assert_committed(&pair.server.finish(of_server));
@@ -209,7 +212,7 @@ fn assert_one_of_two_on_one_file(pair: &mut Pair) {
     }
     let of_server = start_waiting(&mut pair.server, "echo server > log");
     let of_client = start_waiting(&mut pair.client, "echo client > log");
-    pair.assert_two_jobs();
+    pair.await_two_jobs();
     pair.client.run(": > /run/go");
     pair.server.run(": > /run/go");
     let ends = [pair.server.finish(of_server), pair.client.finish(of_client)];
