@@ -77,7 +77,7 @@ impl Items {
         self.words.clear();
         visit(self);
         let is_there = |example: &&[&str]| example.iter().all(|word| self.words.contains(*word));
-        self.is_found |= self.examples.iter().any(|example| is_there(example));
+        self.is_found |= self.examples.iter().any(is_there);
     }
 
     fn tokens(&mut self, tokens: TokenStream) {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// The longest read.
 const READ_BYTES_MAX: u32 = 16 << 20;
 
-/// The calls of [`Storage`](elbow_file::Storage), without the objects that they are about.
+/// The calls of [`Storage`], without the objects that they are about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Call {
     OpenDir {
