@@ -36,6 +36,11 @@ pub(crate) static SPEEDS: LazyLock<Speeds> = LazyLock::new(Speeds::default);
 /// Bytes of which a first request is made, only to see how long one takes.
 const PROBE_BYTES: u64 = 4096;
 
+/// Bytes that are read once, only to see what bytes take.
+const GLANCE_BYTES: usize = 1 << 20;
+/// A request that takes so many times as long as was believed is no bad moment.
+const SLOWER: u64 = 4;
+
 /// File systems on which a process may read less than others have written, because the kernel keeps pages of which other machines
 /// know nothing: NFS, SMB 1, SMB 2, FUSE (sshfs, GlusterFS), 9p, AFS of Linux, OpenAFS. As statfs(2) and Linux
 /// `include/uapi/linux/magic.h` name them.
@@ -169,6 +174,32 @@ impl Shadow {
         Ok(())
     }
 
+    /// Reads from the begin of a piece on, and gives it to nobody, so that no lock is needed: to see what bytes take, where nobody knows, and whether a
+    /// request takes much longer than was believed. A storage may have changed its speed since the last access, and an access that is begun
+    /// piece by piece cannot be ended.
+    ///
+    /// # Errors
+    /// The library's.
+    pub(crate) fn has_become_slow(&self, native: &Native, piece: &Range<u64>) -> Result<bool, MpiError> {
+        let mut buffer = self.buffer.lock();
+        if buffer.len() < GLANCE_BYTES {
+            buffer.resize(GLANCE_BYTES, 0);
+        }
+        if !SPEEDS.knows_bytes(self.device()) {
+            let (read, took_ns) = self.read_at(native, piece.start, &mut buffer[..GLANCE_BYTES])?;
+            SPEEDS.add_large(self.device(), read as u64, took_ns);
+        }
+        let probed = probed(piece);
+        let (_, took_ns) = self.read_at(
+            native,
+            probed.start,
+            &mut buffer[..(probed.end - probed.start) as usize],
+        )?;
+        Ok(self
+            .speed()
+            .is_some_and(|speed| took_ns > speed.request_ns.saturating_mul(SLOWER)))
+    }
+
     pub(crate) fn speed(&self) -> Option<Speed> {
         SPEEDS.of(self.device())
     }
@@ -220,18 +251,25 @@ impl Shadow {
 
     fn read(&self, native: &Native, hold: &Hold, at: u64, buffer: &mut [u8]) -> Result<usize, MpiError> {
         hold.check()?;
+        let (read, took_ns) = self.read_at(native, at, buffer)?;
+        SPEEDS.add(self.device(), 1, read as u64, took_ns);
+        Ok(read)
+    }
+
+    /// How much was read, and how long it took.
+    fn read_at(&self, native: &Native, at: u64, buffer: &mut [u8]) -> Result<(usize, u64), MpiError> {
         let mut status = Status::default();
         let begin = Instant::now();
         let code = call!(native, "PMPI_File_read_at", self.file()? => usize, at as i64 => i64, buffer.as_mut_ptr().cast() => *mut c_void,
             buffer.len() as c_int => c_int, native.byte => Handle, (&raw mut status).cast() => *mut c_void);
         MpiError::of_native(code)?;
+        let took_ns = nanoseconds(begin);
         let mut count: c_int = 0;
         MpiError::of_native(
             call!(native, "PMPI_Get_count", (&raw const status).cast() => *const c_void, native.byte => Handle,
             &raw mut count => *mut c_int),
         )?;
-        self.took(begin, count.unsigned_abs().into());
-        Ok((count.unsigned_abs() as usize).min(buffer.len()))
+        Ok(((count.unsigned_abs() as usize).min(buffer.len()), took_ns))
     }
 
     fn put(&self, native: &Native, hold: &Hold, at: u64, data: &[u8]) -> Result<(), MpiError> {
@@ -243,13 +281,9 @@ impl Shadow {
                 data.as_ptr().cast() => *const c_void, data.len() as c_int => c_int, native.byte => Handle,
                 (&raw mut status).cast() => *mut c_void);
             MpiError::of_native(code)?;
-            self.took(begin, data.len() as u64);
+            SPEEDS.add(self.device(), 1, data.len() as u64, nanoseconds(begin));
         }
         Ok(())
-    }
-
-    fn took(&self, begin: Instant, bytes: u64) {
-        SPEEDS.add(self.device(), 1, bytes, nanoseconds(begin));
     }
 
     fn file(&self) -> Result<usize, MpiError> {

@@ -198,6 +198,10 @@ impl LockWaits {
     /// be in the way, and to take twice as long. A longer wait was for accesses piece by piece: it would end
     /// if these were sieved, too, as they will be by processes that find what this one does.
     pub(crate) fn decide(&mut self, sieve: &Sieve, processes: usize) -> bool {
+        // Windows of one piece each are no other way, whoever has waited.
+        if sieve.sieved_ns >= sieve.exact_ns {
+            return false;
+        }
         let others = sieve.sieved_ns.saturating_mul(2 * (processes as u64).saturating_sub(1));
         let sieved = sieve
             .sieved_ns
@@ -381,6 +385,14 @@ mod tests {
         assert_eq!((0..64).filter(|_| waits.decide(&costs(10, 70), 8)).count(), 4);
         // What pays little is never tried.
         assert!((0..64).all(|_| !waits.decide(&costs(60, 70), 8)));
+    }
+
+    #[test]
+    fn what_is_no_shorter_is_not_sieved_however_long_locks_are_waited_for() {
+        let mut waits = LockWaits::default();
+        waits.add(false, 1_000_000);
+        assert!(!waits.decide(&costs(70, 70), 1));
+        assert!(waits.decide(&costs(69, 70), 1));
     }
 
     #[test]

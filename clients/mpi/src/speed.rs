@@ -94,6 +94,19 @@ impl Speeds {
         }
     }
 
+    /// One request of so many bytes has taken so long: what bytes take, if it was large enough to say so.
+    pub(crate) fn add_large(&self, device: u64, bytes: u64, took_ns: u64) {
+        if bytes > SMALL_BYTES {
+            self.add(device, 1, bytes, took_ns);
+        }
+    }
+
+    /// What bytes take was measured.
+    pub(crate) fn knows_bytes(&self, device: u64) -> bool {
+        let known = self.0.lock();
+        known.get(&device).is_some_and(|times| times.kib.least().is_some())
+    }
+
     pub(crate) fn of(&self, device: u64) -> Option<Speed> {
         self.0.lock().get(&device)?.speed()
     }
@@ -158,6 +171,17 @@ mod tests {
         measured.add(1, 10, 100_000);
         measured.add(1, 4 << 20, 100_000 + 4096 * 250);
         assert_eq!(measured.speed().map(|speed| speed.kib_ns), Some(250));
+    }
+
+    #[test]
+    fn what_bytes_take_is_known_from_large_requests_alone() {
+        let speeds = Speeds::default();
+        speeds.add(1, 10, 2_000, 1_000_000);
+        speeds.add_large(1, 2_000, 1_000);
+        assert!(!speeds.knows_bytes(1));
+        speeds.add_large(1, 1 << 20, 100_000 + 1_024 * 500);
+        assert!(speeds.knows_bytes(1));
+        assert_eq!(speeds.of(1).map(|speed| speed.kib_ns / 10), Some(50));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! Reads are not done here: the library may read what lies between the pieces under a shared lock on these alone, and it does.
 
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 
 use elbow_lock::LockMode;
 use elbow_ranges::Footprint;
@@ -25,6 +26,8 @@ use crate::view::AccessFootprint;
 
 /// Fewer pieces are not worth a thought.
 const PIECES_MIN: u64 = 8;
+/// An access of so many pieces is worth a request or two to see whether they should be written one by one.
+const GLANCE_PIECES: u64 = 128;
 /// More data is not copied together.
 const DATA_BYTES_MAX: u64 = 1 << 30;
 
@@ -49,12 +52,9 @@ impl Transfer {
         let Some(shadow) = atomic.shadow(native) else {
             return Ok(None);
         };
-        let Some(sieve) = planned(native, atomic, shadow, cover)? else {
+        let Some(sieve) = decided(native, file, atomic, shadow, cover)? else {
             return Ok(None);
         };
-        if !atomic.decide(&sieve, file.group.size) {
-            return Ok(None);
-        }
         let Some(data) = self.data(native, file)? else {
             return Ok(None);
         };
@@ -138,20 +138,44 @@ impl Transfer {
     }
 }
 
-/// The windows by what is known of the file system; a first request is made where nothing is.
-fn planned(
+/// The windows, if the access is to be done by them, as far as is known; a first request is made where nothing is.
+fn decided(
     native: &Native,
+    file: &OpenFile,
     atomic: &Atomic,
     shadow: &Shadow,
     cover: &AccessFootprint,
 ) -> Result<Option<Sieve>, MpiError> {
-    if let (None, Some(piece)) = (shadow.speed(), cover.pieces().next()) {
-        let hold = atomic.lock(Footprint::extent(probed(&piece))?, LockMode::Exclusive)?;
-        let probed = shadow.probe(native, &hold, &piece);
-        hold.finish()?;
-        probed?;
+    let Some(piece) = cover.pieces().next() else {
+        return Ok(None);
+    };
+    if shadow.speed().is_none() {
+        measure(native, atomic, shadow, &piece)?;
     }
-    Ok(shadow.speed().and_then(|speed| Sieve::of(cover.pieces(), speed)))
+    let planned = || shadow.speed().and_then(|speed| Sieve::of(cover.pieces(), speed));
+    let Some(sieve) = planned() else { return Ok(None) };
+    if atomic.decide(&sieve, file.group.size) {
+        return Ok(Some(sieve));
+    }
+    if cover.piece_count() < GLANCE_PIECES {
+        return Ok(None);
+    }
+    let knew = shadow.speed();
+    if shadow.has_become_slow(native, &piece)? {
+        measure(native, atomic, shadow, &piece)?;
+    }
+    if shadow.speed() == knew {
+        return Ok(None);
+    }
+    Ok(planned().filter(|sieve| atomic.decide(sieve, file.group.size)))
+}
+
+/// Reads a piece and writes it back, under a lock, to see how long that takes.
+fn measure(native: &Native, atomic: &Atomic, shadow: &Shadow, piece: &Range<u64>) -> Result<(), MpiError> {
+    let hold = atomic.lock(Footprint::extent(probed(piece))?, LockMode::Exclusive)?;
+    let probed = shadow.probe(native, &hold, piece);
+    hold.finish()?;
+    probed
 }
 
 /// Data in a row.

@@ -1,7 +1,8 @@
 /*
  * Preloaded in tests: makes every write to a file take a while and in pieces, as storage far away does, so that accesses
  * that are not atomic tear in every run and not in one of ten. WRITE_DELAY_US: how long to sleep in each. With NO_LOCKS set
- * there are no locks on files either, as on many file systems: fcntl says ENOLCK. delay_writes() is how many writes there were.
+ * there are no locks on files either, as on many file systems: fcntl says ENOLCK. delay_writes() is how many writes there were. From
+ * delay_from_now(microseconds) on each write takes that long, and each read.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -25,8 +26,18 @@ long delay_writes(void) {
     return writes;
 }
 
+static int delay = -1, read_delay;
+
+void delay_from_now(int microseconds) {
+    delay = read_delay = microseconds;
+}
+
+static void dawdle_reading(int fd) {
+    if (read_delay > 0 && is_file(fd))
+        usleep((useconds_t)read_delay);
+}
+
 static void dawdle(int fd) {
-    static int delay = -1;
     writes += is_file(fd);
     if (delay < 0) {
         const char *text = getenv("WRITE_DELAY_US");
@@ -66,6 +77,31 @@ ssize_t pwritev64(int fd, const struct iovec *list, int count, off64_t offset) {
 ssize_t writev(int fd, const struct iovec *list, int count) {
     dawdle(fd);
     return NEXT(writev)(fd, list, count);
+}
+
+ssize_t read(int fd, void *data, size_t length) {
+    dawdle_reading(fd);
+    return NEXT(read)(fd, data, length);
+}
+
+ssize_t pread(int fd, void *data, size_t length, off_t offset) {
+    dawdle_reading(fd);
+    return NEXT(pread)(fd, data, length, offset);
+}
+
+ssize_t pread64(int fd, void *data, size_t length, off64_t offset) {
+    dawdle_reading(fd);
+    return NEXT(pread64)(fd, data, length, offset);
+}
+
+ssize_t preadv(int fd, const struct iovec *list, int count, off_t offset) {
+    dawdle_reading(fd);
+    return NEXT(preadv)(fd, list, count, offset);
+}
+
+ssize_t preadv64(int fd, const struct iovec *list, int count, off64_t offset) {
+    dawdle_reading(fd);
+    return NEXT(preadv64)(fd, list, count, offset);
 }
 
 static int is_lock(int command) {

@@ -107,6 +107,33 @@ fn small_pieces_on_slow_storage_are_sieved_by_themselves() {
     }
 }
 
+/// A process had to write two accesses piece by piece before it believed that the storage had become slow: seconds where windows take milliseconds.
+#[test]
+fn a_storage_that_has_become_slow_is_noticed_before_the_next_access() {
+    for mpi in implementations::installed() {
+        let testbed = Testbed::new();
+        let service = Service::start(testbed.path());
+        let program = mpi.compile("c/slower.c", testbed.path());
+        let how = Run {
+            ranks: 1,
+            service: Some(&service.url),
+            variable: Some((VARIABLE, "automatic")),
+            ..Run::default()
+        };
+        let output = testbed.run(&mpi, how, &program, &[]);
+        let writes = |when: &str| -> Vec<u64> {
+            let lines = output.printed.lines().filter_map(|line| line.strip_prefix(when));
+            let counts = lines.filter_map(|line| line.strip_suffix(" writes"));
+            counts.map(|count| count.parse().unwrap()).collect()
+        };
+        let (fast, slow) = (writes("fast: "), writes("slow: "));
+        assert!(output.succeeded && slow.len() == 2, "{}: {}", mpi.name, output.printed);
+        assert!(fast.iter().all(|&writes| writes >= 300), "{}: {fast:?}", mpi.name);
+        // Of 19 MB in chunks of 4 MiB, and what is written to see how long it takes.
+        assert!(slow.iter().all(|&writes| writes <= 8), "{}: {slow:?}", mpi.name);
+    }
+}
+
 /// The same bytes at the same places, whatever lies in memory and in the file, with the same status and file pointer.
 #[test]
 fn a_sieved_write_leaves_what_an_ordinary_one_leaves() {

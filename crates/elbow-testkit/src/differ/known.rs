@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 157] = [
+const LIMITS: [(&str, &str, &str); 163] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer *chown ok/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
@@ -135,9 +135,15 @@ const LIMITS: [(&str, &str, &str); 157] = [
     ("tmpfs", "answer *stat ok/ok mode (no lists)", MORE_THAN_TMPFS),
     ("tmpfs", "seen-inside inside * mode (no lists)", MORE_THAN_TMPFS),
     ("tmpfs", "wrong-after-0 after * mode (no lists)", MORE_THAN_TMPFS),
+    ("tmpfs", "answer *stat ok/ok gid (no lists)", MORE_THAN_TMPFS),
+    ("tmpfs", "seen-inside inside * gid (no lists)", MORE_THAN_TMPFS),
+    ("tmpfs", "wrong-after-0 after * gid (no lists)", MORE_THAN_TMPFS),
     ("overlayfs", "answer *stat ok/ok mode (no lists)", MORE_THAN_TMPFS),
     ("overlayfs", "seen-inside inside * mode (no lists)", MORE_THAN_TMPFS),
     ("overlayfs", "wrong-after-0 after * mode (no lists)", MORE_THAN_TMPFS),
+    ("overlayfs", "answer *stat ok/ok gid (no lists)", MORE_THAN_TMPFS),
+    ("overlayfs", "seen-inside inside * gid (no lists)", MORE_THAN_TMPFS),
+    ("overlayfs", "wrong-after-0 after * gid (no lists)", MORE_THAN_TMPFS),
     ("xfs", "answer copy ok/ok*", WHOLE_COPIES),
     ("btrfs", "answer copy ok/ok*", WHOLE_COPIES),
     ("sshfs-other", "answer * E/ok*", RIGHTS_OF_SERVERS),
