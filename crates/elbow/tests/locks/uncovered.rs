@@ -3,7 +3,7 @@
 //! They ran without a word, took locks of the kernel that excluded nobody, and the run ended with 0: of 8,000 counts of eight programs in Go 2 were left, and
 //! of a hundred rounds under a launcher that dropped the environment 11 were torn.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -514,15 +514,19 @@ fn trace(testbed: &Testbed, lookout: u32, options: &[&str]) -> Child {
 #[test]
 fn a_program_is_looked_at_once_and_after_its_call_was_answered() {
     let Some(testbed) = Testbed::new() else { return };
-    let run = start(
+    let mut run = start(
         &testbed,
-        "echo ready; while [ ! -e go ]; do sleep 0.01; done; ./static flock below/a below/b below/c",
+        // What ends while it is looked at is looked at once more, by its path.
+        "echo ready; while [ ! -e go ]; do sleep 0.01; done; ./static flock below/a below/b below/c looked=",
     );
     let mut strace = trace(&testbed, lookout_of(&run), &["-e", "trace=ioctl,openat"]);
     std::fs::write(testbed.0.directory.path().join("go"), "").unwrap();
-    let output = run.wait_with_output().unwrap();
-    let told = complaint(&output);
-    assert!(told.contains("is linked statically"), "{told}");
+    let messages = BufReader::new(run.stderr.take().unwrap());
+    let mut told = messages.lines().map(Result::unwrap);
+    assert!(told.any(|line| line.contains("is linked statically")));
+    std::fs::write(testbed.0.directory.path().join("looked"), "").unwrap();
+    told.for_each(drop);
+    run.wait().unwrap();
     strace.wait().unwrap();
     let seen = std::fs::read_to_string(testbed.0.directory.path().join("seen")).unwrap();
     let lines_with = |words: [&str; 2]| {

@@ -1,5 +1,7 @@
 /* locker HOW FILE...: locks each file, without waiting, and says "PID FILE ERRNO", 0 if it has it.
  *
+ * A FILE that ends in "=" is none: it waits until there is one of the name before that.
+ *
  * HOW is fcntl, ofd or flock (through libc), alarm (as fcntl, with a signal a second later), or one of the ways past it: raw (what a program in Go does), x32, and int80 (what a 32-bit program does).
  */
 #define _GNU_SOURCE
@@ -49,6 +51,12 @@ static int lock(const char *how, int file)
 int main(int count, char **words)
 {
     for (int i = 2; i < count; i++) {
+        char *end = words[i] + strlen(words[i]) - 1;
+        if (*end == '=') {
+            for (*end = 0; access(words[i], F_OK);)
+                usleep(10000);
+            continue;
+        }
         int file = open(words[i], O_RDWR | O_CREAT, 0644);
         printf("%d %s %d\n", (int)getpid(), words[i], file < 0 ? errno : lock(words[1], file));
     }
