@@ -276,6 +276,11 @@ impl Atomic {
         self.sieving == Sieving::Always || self.waits.lock().decide(sieve, processes)
     }
 
+    /// Remembers what windows have taken.
+    pub(crate) fn learn_taken(&self, sieve: &Sieve, took_ns: u64) {
+        self.waits.lock().add_taken(sieve, took_ns);
+    }
+
     /// As [`lock`](Self::lock), and remembers how long it took.
     pub(crate) fn lock_for(&self, footprint: Footprint, mode: LockMode, is_sieved: bool) -> Result<Hold, MpiError> {
         let begin = Instant::now();

@@ -179,11 +179,14 @@ pub(crate) fn chunks(
 /// One access of so many is sieved where only the wait for others, which is then measured, might speak against it.
 const EXPLORED: u32 = 16;
 
-/// How long accesses to a file wait for their locks, the one way and the other.
+/// How long accesses to a file wait for their locks, the one way and the other, and what windows take.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LockWaits {
     sieved: RecentSamples,
     exact: RecentSamples,
+    /// So many thousandths of what was expected. What bytes take is measured alone, and what requests take beside all others who use the processor and
+    /// the memory: windows would look better than they are.
+    taken_thousandths: RecentSamples,
     declined: u32,
 }
 
@@ -194,23 +197,29 @@ impl LockWaits {
         waits.add(waited_ns);
     }
 
+    /// The windows of an access have taken so long, once they were locked.
+    pub(crate) fn add_taken(&mut self, sieve: &Sieve, took_ns: u64) {
+        self.taken_thousandths
+            .add(took_ns.saturating_mul(1000) / sieve.sieved_ns.max(1));
+    }
+
     /// Whether to sieve, in a file that so many processes have open. As long as nobody has tried, all others are taken to
     /// be in the way, and to take twice as long. A longer wait was for accesses piece by piece: it would end
     /// if these were sieved, too, as they will be by processes that find what this one does.
     pub(crate) fn decide(&mut self, sieve: &Sieve, processes: usize) -> bool {
+        let longer = self.taken_thousandths.median().unwrap_or(1000).max(1000);
+        let taken = sieve.sieved_ns.saturating_mul(longer) / 1000;
         // Windows of one piece each are no other way, whoever has waited.
-        if sieve.sieved_ns >= sieve.exact_ns {
+        if taken >= sieve.exact_ns {
             return false;
         }
-        let others = sieve.sieved_ns.saturating_mul(2 * (processes as u64).saturating_sub(1));
-        let sieved = sieve
-            .sieved_ns
-            .saturating_add(self.sieved.median().map_or(others, |waited| waited.min(others)));
+        let others = taken.saturating_mul(2 * (processes as u64).saturating_sub(1));
+        let sieved = taken.saturating_add(self.sieved.median().map_or(others, |waited| waited.min(others)));
         let exact = sieve.exact_ns.saturating_add(self.exact.median().unwrap_or(0));
         if sieved < exact {
             return true;
         }
-        if sieve.sieved_ns >= sieve.exact_ns / 2 {
+        if taken >= sieve.exact_ns / 2 {
             return false;
         }
         self.declined = self.declined.wrapping_add(1);
@@ -385,6 +394,19 @@ mod tests {
         assert_eq!((0..64).filter(|_| waits.decide(&costs(10, 70), 8)).count(), 4);
         // What pays little is never tried.
         assert!((0..64).all(|_| !waits.decide(&costs(60, 70), 8)));
+    }
+
+    #[test]
+    fn windows_that_take_longer_than_expected_are_expected_to() {
+        let mut waits = LockWaits::default();
+        waits.add(true, 5);
+        assert!(waits.decide(&costs(10, 70), 8));
+        waits.add_taken(&costs(10, 70), 75);
+        assert!((0..64).all(|_| !waits.decide(&costs(10, 70), 8)));
+        // That they were quicker is luck.
+        (0..3).for_each(|_| waits.add_taken(&costs(10, 70), 1));
+        assert!(waits.decide(&costs(10, 70), 8));
+        assert!(!waits.decide(&costs(70, 70), 8));
     }
 
     #[test]

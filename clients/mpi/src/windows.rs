@@ -9,6 +9,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
+use std::time::Instant;
 
 use elbow_lock::LockMode;
 use elbow_ranges::Footprint;
@@ -19,7 +20,7 @@ use crate::files::{Atomic, OpenFile};
 use crate::inspect;
 use crate::layout::Layout;
 use crate::native::{Native, call};
-use crate::shadow::{Shadow, probed};
+use crate::shadow::{Shadow, nanoseconds, probed};
 use crate::sieve::Sieve;
 use crate::transfer::{Direction, Positioning, Transfer};
 use crate::view::AccessFootprint;
@@ -65,7 +66,9 @@ impl Transfer {
                 .map(|window| (window.start, window.end - window.start)),
         )?;
         let hold = atomic.lock_for(windows, LockMode::Exclusive, true)?;
+        let begin = Instant::now();
         let written = shadow.write(native, &hold, &sieve.windows, cover, data.bytes());
+        atomic.learn_taken(&sieve, nanoseconds(begin));
         hold.finish()?;
         written.map_err(|trouble| trouble.handled_on(native, file.handle))?;
         if self.place == Positioning::Own && after != offset {
