@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 163] = [
+const LIMITS: [(&str, &str, &str); 164] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer *chown ok/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
@@ -39,6 +39,7 @@ const LIMITS: [(&str, &str, &str); 163] = [
     ("*", "answer link EACCES/EPERM", SET_ID_LINKS),
     ("*", "answer link EACCES/EPERM (user)", SET_ID_LINKS),
     ("*", "answer link ok/EPERM (set-ids)", SET_ID_LINKS),
+    ("*", "wrong-after-0 after file mode (mapped set-ids)", SET_ID_BITS),
     ("*", "seen-inside inside file mtime is not now (maps)", TIMES_OF_MAPS),
     ("*", "answer *stat ok/ok mtime (maps)", TIMES_OF_MAPS),
     ("*", "answer *stat ok/ok mtime (empties)", EMPTY_FILES),
@@ -319,7 +320,7 @@ const CLOSED: &str = "(user, closed)";
 type CasePredicate = fn(&Case) -> bool;
 
 /// Those of what is known only of cases of which something is so.
-const OF_CASES: [(&str, CasePredicate); 24] = [
+const OF_CASES: [(&str, CasePredicate); 25] = [
     (" (links)", Case::sets_links),
     (" (empties)", Case::empties),
     (" (umask)", Case::sets_umask),
@@ -330,6 +331,7 @@ const OF_CASES: [(&str, CasePredicate); 24] = [
     (" (no lists)", Case::removes_lists),
     (" (allocates)", Case::allocates_in_set_ids),
     (" (set-ids)", Case::has_set_ids),
+    (" (mapped set-ids)", Case::writes_set_ids_in_memory),
     (" (taken directories)", Case::takes_dirs),
     (" (owners of links)", Case::sets_owners_of_links),
     (" (new groups)", Case::links_in_new_groups),
