@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use elbow_file::double::{Call, Faulty, Hook, Interposed, Operation, Plan, StaleHandles};
 use elbow_file::{Errno, Handle, RealStorage, Result, Stat, Storage};
@@ -119,6 +120,22 @@ fn who_cannot_be_told_whose_turn_it_is_does_not_commit() {
             assert!(!has_staging(temp.path()), "{what}");
         }
     }
+}
+
+/// Where the directory itself is gone nobody is waited for.
+#[test]
+fn in_a_directory_that_was_removed_a_commit_comes_to_its_end() {
+    let temp = scratch();
+    let dir = temp.path().join("dir");
+    std::fs::create_dir(&dir).unwrap();
+    old_tree(&dir);
+    let job = rewritten(Arc::new(RealStorage), &dir);
+    std::fs::remove_dir_all(&dir).unwrap();
+    let began = Instant::now();
+    let outcome = job.commit(&mut |_| {});
+    assert!(!matches!(outcome, Ok(Outcome::Committed)), "{outcome:?}");
+    // Who takes it for somebody else's turn waits for a minute.
+    assert!(began.elapsed() < Duration::from_secs(30));
 }
 
 /// Another machine that ends a dead job when this one has just opened it, and a client that remembers of its directory what it has seen.

@@ -21,6 +21,8 @@ use crate::delayproxy::{DelayProxy, Line};
 pub struct SshTestbed {
     dir: PathBuf,
     access: Access,
+    /// Where the server itself listens.
+    direct: SocketAddr,
     server: Child,
     proxy: DelayProxy,
 }
@@ -67,15 +69,27 @@ impl SshTestbed {
         }
         fs::copy(dir.join("user_key.pub"), dir.join("authorized_keys"))?;
         let direct = free_address()?;
-        let server = start_server(dir, direct)?;
+        let server = start_server(dir, direct, "")?;
         let proxy = DelayProxy::start(direct, line)?;
         let access = access(dir, proxy.address());
         Ok(Self {
             dir: dir.to_owned(),
             access,
+            direct,
             server,
             proxy,
         })
+    }
+
+    /// Starts the server again with these lines of sshd_config(5) besides. Sessions that are open go on.
+    ///
+    /// # Errors
+    /// What sshd says.
+    pub fn restart_with(&mut self, settings: &str) -> io::Result<()> {
+        self.server.kill()?;
+        self.server.wait()?;
+        self.server = start_server(&self.dir, self.direct, settings)?;
+        Ok(())
     }
 
     /// How to reach it.
@@ -193,8 +207,8 @@ fn make_separation_directory() -> io::Result<()> {
     }
 }
 
-fn start_server(dir: &Path, address: SocketAddr) -> io::Result<Child> {
-    fs::write(dir.join("sshd_config"), server_config(dir, address))?;
+fn start_server(dir: &Path, address: SocketAddr, settings: &str) -> io::Result<Child> {
+    fs::write(dir.join("sshd_config"), server_config(dir, address) + settings)?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
     if rustix::process::geteuid().is_root() {
         make_separation_directory()?;

@@ -100,7 +100,7 @@ impl<'a> Turn<'a> {
         match self.take() {
             // A server says so of a file that another machine has removed between two calls: then somebody else had it until now. It would
             // say it of the directory, too.
-            Err(Errno::STALE | Errno::NOENT) if self.storage.stat_handle(self.root).is_ok() => Ok(Attempt::Gone),
+            Err(Errno::STALE) if self.storage.stat_handle(self.root).is_ok() => Ok(Attempt::Gone),
             taken => taken,
         }
     }
@@ -184,7 +184,6 @@ fn is_passing(errno: Errno) -> bool {
     matches!(
         errno,
         Errno::STALE
-            | Errno::NOENT
             | Errno::IO
             | Errno::AGAIN
             | Errno::INTR

@@ -37,6 +37,8 @@ const SCRIPT: &str = "set -e; cd near; mkdir -p new/a/b; for i in $(seq 60); do 
     ln d/4 d/again; head -c 5000000 /dev/zero | tr '\\0' x > big; mkfifo pipe; cat d/sub/fresh > seen; touch -d @1000000000 new/a";
 /// Kills of each kind in a usual run.
 const KILLS: u64 = 24;
+/// Times of sleep in a usual run; each takes seconds.
+const NAPS: u64 = 4;
 
 struct Testbed {
     // Ended before the directory goes.
@@ -236,9 +238,13 @@ impl Testbed {
 }
 
 fn kill_all(processes: &[u32]) {
+    signal_all(processes, "KILL");
+}
+
+fn signal_all(processes: &[u32], signal: &str) {
     for process in processes {
         // It may have ended by itself.
-        let _ = Command::new("kill").args(["-s", "KILL", &process.to_string()]).status();
+        let _ = Command::new("kill").args(["-s", signal, &process.to_string()]).status();
     }
 }
 
@@ -282,6 +288,50 @@ fn whatever_ends_the_tree_is_the_old_or_the_new() {
     }
     eprintln!("{old} times the old tree, {new} times the new one");
     assert!(old > 0 && new > 0, "the moments were of one kind only: {old} and {new}");
+}
+
+/// The lid of a laptop is closed in the middle of a job, for longer than the server waits for a sign of it.
+#[test]
+fn who_slept_longer_than_the_connection_lasts_finds_the_old_tree_or_the_new_and_is_told() {
+    let Some(mut testbed) = Testbed::new() else { return };
+    let after = testbed.native();
+    let before = testbed.tree().without_times();
+    let began = Instant::now();
+    testbed.run(SCRIPT).assert_code(0);
+    let usual = began.elapsed();
+    testbed
+        .bed
+        .restart_with("ClientAliveInterval 1\nClientAliveCountMax 1\n")
+        .expect("sshd starts again");
+    let mut random = StdRng::seed_from_u64(seed());
+    let mut cut = 0;
+    for round in 0..rounds(NAPS) {
+        testbed.restore();
+        let job = testbed.start(&["--json"], SCRIPT);
+        std::thread::sleep(usual.mul_f64(random.random_range(0.1..0.9)));
+        let connections = testbed.connections();
+        job.signal_group("STOP");
+        signal_all(&connections, "STOP");
+        wait_for("the far end to give up who sleeps", || testbed.far_ends().is_empty());
+        signal_all(&connections, "CONT");
+        job.signal_group("CONT");
+        let run = job.finish();
+        let what = format!("round {round}, exit code {}: {}", run.code, run.err);
+        assert_eq!(staging_below(&testbed.path("far")), 0, "{what}");
+        let found = testbed.tree().without_times();
+        if found != after {
+            let difference = found.difference(&before);
+            assert!(difference.is_none(), "{what}: {}", difference.unwrap_or_default());
+            assert!(run.code != 0, "{what}");
+        }
+        if run.code != 0 {
+            cut += 1;
+            assert!(run.err.to_lowercase().contains("connect"), "{what}");
+        }
+        assert_eq!(testbed.connections(), [0; 0], "{what}");
+        assert!(!testbed.path("near").exists(), "{what}");
+    }
+    assert!(cut > 0, "nobody slept in a job");
 }
 
 /// The far end runs as another user: a script becomes that one.
