@@ -251,6 +251,11 @@ impl Site {
         self.place.path()
     }
 
+    /// Its storage, and the directory there.
+    pub(crate) fn storage(&self) -> (&Arc<dyn Storage>, &Handle) {
+        (&self.storage, &self.root)
+    }
+
     /// Something open on its storage, where that is here.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         (self.reached == Reached::Mount).then(|| self.root.as_fd())

@@ -10,6 +10,7 @@
 //!   zero, holes    free what is dead, show and make holes (no job, no mount)
 //!   lock, lockd    list locks: commands under them, and their service
 //!   log       what it does, for who looks for a fault; off unless asked for
+//!   doctor         what works here, by trying it
 //!   disk           a simulated disk: what it is, and what requests take there
 //!   bark           a write-ahead region on a device
 //!   attached       block devices that a process in the background serves, for both
@@ -31,6 +32,7 @@ mod control;
 mod daemon;
 mod diff;
 mod disk;
+mod doctor;
 mod errno_name;
 mod exit;
 mod help;
@@ -100,6 +102,7 @@ fn main() -> ExitCode {
         Command::Lockd(args) => lock::run_daemon(args),
         Command::Disk(args) => disk::run(args),
         Command::Bark(args) => bark::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     };

@@ -18,7 +18,8 @@ const ASKED: &[&str] = &[
     "elbow-rollback",
 ];
 const JOBS: &[&str] = &["elbow-run", "elbow-mount"];
-const REACHED: &[&str] = &["elbow-run", "elbow-recover", "elbow-resume"];
+const REACHED: &[&str] = &["elbow-run", "elbow-recover", "elbow-resume", "elbow-doctor"];
+const DOCTOR: &[&str] = &["elbow-doctor"];
 const CLIENTS: &[&str] = &["elbow-lock-*", "elbow-lockd-proxy"];
 const REDIRECTED: &[&str] = &["elbow-lock-exec"];
 const MPI: &[&str] = &["elbow-lock-mpi"];
@@ -63,6 +64,14 @@ const ENVIRONMENT: &[Entry] = &[
       /dev/shm when that cannot be.",
         JOBS,
     ),
+    (
+        "TMPDIR",
+        "Where memory is paged to in a trial, and a job is tried over a directory that is reached by ssh.",
+        DOCTOR,
+    ),
+    ("HOME", "Replaced in a bundle, as all that names somebody.", DOCTOR),
+    ("USER", "The same; LOGNAME too.", DOCTOR),
+    ("LOGNAME", "The same.", DOCTOR),
     ("ELBOW_VIA", "How DIR is reached, without --via.", REACHED),
     ("ELBOW_SSH", "The program that is run as ssh, for --via.", REACHED),
     (

@@ -8,6 +8,7 @@
 mod applications;
 mod asking;
 mod completions;
+mod doctor;
 mod install;
 mod interruption;
 mod lifecycle;
