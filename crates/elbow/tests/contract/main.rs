@@ -18,6 +18,7 @@ mod output;
 mod programs;
 mod reading;
 mod refusals;
+mod settings;
 mod setup;
 mod stage;
 mod stall;
