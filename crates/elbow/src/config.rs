@@ -58,7 +58,7 @@ struct FileShown {
 }
 
 fn show(args: &ConfigShowArgs) -> anyhow::Result<ExitCode> {
-    let settings = Settings::of(std::slice::from_ref(&args.directory))?;
+    let settings = Settings::of(std::slice::from_ref(&args.directory), KEYS.iter())?;
     let all: Vec<Setting> = KEYS.iter().map(|key| setting(key, &settings)).collect();
     let files = settings.files().iter().map(|(path, state)| FileShown {
         path: path.display().to_string(),

@@ -37,14 +37,14 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads all files that are for the directories, and the environment.
-    pub(crate) fn of(directories: &[PathBuf]) -> anyhow::Result<Self> {
+    /// Reads all files that are for the directories, and the variables of some keys.
+    pub(crate) fn of(directories: &[PathBuf], keys: impl Iterator<Item = &'static Key>) -> anyhow::Result<Self> {
         let mut settings = Self::default();
         for directory in directories {
             let of_one = Self::of_files(&places(directory))?;
             settings.join(of_one, directory)?;
         }
-        settings.take_variables()?;
+        settings.take_variables(keys)?;
         Ok(settings)
     }
 
@@ -99,8 +99,8 @@ impl Settings {
         Ok(())
     }
 
-    fn take_variables(&mut self) -> anyhow::Result<()> {
-        for key in &KEYS {
+    fn take_variables(&mut self, keys: impl Iterator<Item = &'static Key>) -> anyhow::Result<()> {
+        for key in keys {
             let Some(value) = std::env::var_os(key.variable).filter(|value| !value.is_empty()) else {
                 continue;
             };

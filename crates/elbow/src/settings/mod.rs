@@ -29,7 +29,7 @@ pub(crate) fn applied(cli: &Cli) -> anyhow::Result<Option<Cli>> {
     if keys::of(path).next().is_none() {
         return Ok(None);
     }
-    let settings = Settings::of(&directories)?;
+    let settings = Settings::of(&directories, keys::of(path))?;
     settings.notes().for_each(crate::output::print_message);
     if keys::of(path).all(|key| settings.value(key).is_none()) {
         return Ok(None);
