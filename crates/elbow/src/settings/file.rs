@@ -59,6 +59,8 @@ pub(super) fn read(path: &Path, may_be_link: bool) -> anyhow::Result<(FileState,
         Ok(Ok(text)) => text,
         Ok(Err(why)) => return Ok((FileState::Ignored(why), Entries::new())),
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok((FileState::Absent, Entries::new())),
+        // A home that is another user's (`setpriv`, `sudo -E`): what may be in it is nobody's wish.
+        Err(Errno::ACCESS) if path.symlink_metadata().is_err() => return Ok((FileState::Absent, Entries::new())),
         Err(errno) => {
             return Ok((
                 FileState::Ignored(crate::output::strerror(errno.raw_os_error())),

@@ -149,6 +149,18 @@ fn files_of_others_do_not_count_and_that_is_said() {
     ignored("more than 65536 bytes");
 }
 
+/// Who has become another user still has the home of the first one.
+#[test]
+fn a_home_that_cannot_be_entered_has_no_settings() {
+    let stage = Stage::open_to_all();
+    user_file(&stage, "[run]\nretry = 1\n");
+    fs::set_permissions(stage.path("home"), fs::Permissions::from_mode(0o700)).expect("root may");
+    let said = stage
+        .apart("exec setpriv --reuid 1 --regid 1 --clear-groups env HOME=\"$PWD/../home\" $ELBOW config show --json");
+    assert_eq!(shown(&said, "retry").1, "default");
+    assert_eq!(said.err, "");
+}
+
 #[test]
 fn directories_of_one_job_must_agree_or_the_option_is_said() {
     let stage = Stage::new();
