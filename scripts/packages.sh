@@ -94,7 +94,12 @@ python_packages() {
         python3 -m venv "$stage/python"
         "$stage/python/bin/pip" install --quiet "$maturin"
     }
-    "$stage/python/bin/maturin" build --quiet --release --locked --sdist --out "$dist" --manifest-path clients/python/Cargo.toml
+    # Not one from the other: the sources leave out most of the workspace, and the lock file names all of it.
+    "$stage/python/bin/maturin" sdist --out "$dist" --manifest-path clients/python/Cargo.toml 2>"$stage/sdist.log" || {
+        cat "$stage/sdist.log" >&2
+        exit 1
+    }
+    "$stage/python/bin/maturin" build --quiet --release --locked --out "$dist" --manifest-path clients/python/Cargo.toml
 }
 
 say "version $version of $(git rev-parse --short HEAD), time $SOURCE_DATE_EPOCH"
