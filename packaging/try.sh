@@ -47,7 +47,7 @@ seq 1000 | shuf | elbow sort -n | sort -nc
 truncate -s 1M holes && elbow holes holes >/dev/null
 elbow lockd serve --listen "unix:$work/locks" --first >served 2>&1 &
 service=$!
-trap 'kill "$service"; cd /; rm -rf "$work"' EXIT
+trap 'kill "$service"; wait "$service" || true; cd /; rm -rf "$work"' EXIT
 until grep -q listening served; do sleep 0.1; done
 ELBOW_LOCKS=unix:$work/locks elbow lock hold file -- true
 ELBOW_LOCKS=unix:$work/locks elbow lock exec --prefix "$work" -- flock file true
