@@ -35,7 +35,7 @@ const ZONES_MAX: usize = u16::MAX as usize;
 const SLIPPED_MAX: usize = 1 << 20;
 
 /// Drives that need no file.
-const BUILT_IN: [(&str, &str); 11] = [
+const BUILT_IN: [(&str, &str); 12] = [
     ("hp-c2247a", include_str!("../../disks/hp-c2247a.toml")),
     ("generic-7200", include_str!("../../disks/generic-7200.toml")),
     ("hp-c2490a", include_str!("../../disks/hp-c2490a.toml")),
@@ -47,6 +47,7 @@ const BUILT_IN: [(&str, &str); 11] = [
     ("ibm18es", include_str!("../../disks/ibm18es.toml")),
     ("atlas10k", include_str!("../../disks/atlas10k.toml")),
     ("atlas-iii", include_str!("../../disks/atlas-iii.toml")),
+    ("ultrastar-he12", include_str!("../../disks/ultrastar-he12.toml")),
 ];
 
 impl Drive {
@@ -462,6 +463,7 @@ fn tracks(part: &ZonePart, heads: u32, [first_cylinder, last_cylinder]: [u32; 2]
         slipped: part.slipped.get_ref().clone(),
         sparing: sparing(part),
         serpentine: Serpentine::None,
+        media_cache: false,
     };
     let (total, front, spare) = (
         zone.tracks(heads),

@@ -1,7 +1,8 @@
 //! One drive: where its sectors lie and how long its mechanics take.
 //!
 //! ```text
-//!   description   a TOML file, checked          geometry    LBN <-> place, angle: tables
+//!   description   a TOML file, checked          geometry    LBN <-> place, angle
+//!   track_list    tables of all tracks          track_formula   the same worked out
 //!   sparing       sectors that hold no data     seek        times by distance
 //!   mechanics     seek, rotation, transfer of a request
 //! ```
@@ -17,6 +18,8 @@ mod mechanics;
 mod seek;
 mod sparing;
 mod summary;
+mod track_formula;
+mod track_list;
 mod turn;
 mod units;
 

@@ -111,28 +111,20 @@ impl Drive {
     }
 
     fn zone_summaries(&self) -> Vec<ZoneSummary> {
-        let mut zones: Vec<ZoneSummary> = Vec::new();
-        let mut last = None;
-        for (zone, track) in self.geometry.data_tracks() {
-            if zones.len() <= zone as usize {
-                let bytes = (u64::from(track.sectors_per_track) * SECTOR_BYTES) as f64;
-                zones.push(ZoneSummary {
-                    cylinders: [track.arm.cylinder; 2],
-                    sectors_per_track: track.sectors_per_track,
-                    tracks: 0,
-                    first_lbn: track.first.0,
-                    sectors: 0,
+        let of_host = self.geometry.data_zones().filter(|extent| extent.first < self.sectors());
+        of_host
+            .map(|extent| {
+                let sectors_per_track = self.geometry.sectors_per_track(extent.zone);
+                let bytes = (u64::from(sectors_per_track) * SECTOR_BYTES) as f64;
+                ZoneSummary {
+                    cylinders: extent.cylinders,
+                    sectors_per_track,
+                    tracks: extent.tracks,
+                    first_lbn: extent.first,
+                    sectors: extent.sectors,
                     megabytes_per_second: bytes / self.rotation().ms() / 1e3,
-                });
-            }
-            if let Some(zone) = zones.last_mut() {
-                zone.cylinders[1] = track.arm.cylinder;
-                // The parts of a track with slipped sectors follow one another.
-                zone.tracks += u64::from(last != Some(track.arm));
-                last = Some(track.arm);
-                zone.sectors += u64::from(track.sectors);
-            }
-        }
-        zones
+                }
+            })
+            .collect()
     }
 }
