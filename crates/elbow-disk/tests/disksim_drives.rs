@@ -26,7 +26,7 @@ const DRIVES: [(&str, f64); 10] = [
     ("atlas_III", 0.378),
 ];
 /// Built in, with another history.
-const NOT_OF_DISKSIM: [&str; 3] = ["hp-c2247a", "generic-7200", "ultrastar-he12"];
+const NOT_OF_DISKSIM: [&str; 4] = ["hp-c2247a", "generic-7200", "ultrastar-he12", "archive-8tb"];
 /// Ours may be so many times as far off.
 const SLACK: f64 = 1.05;
 

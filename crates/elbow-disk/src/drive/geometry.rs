@@ -158,7 +158,11 @@ impl Geometry {
                 .collect(),
             rotation,
         };
-        geometry.sectors = geometry.data_zones().map(|extent| extent.first + extent.sectors).max().unwrap_or(0);
+        geometry.sectors = geometry
+            .data_zones()
+            .map(|extent| extent.first + extent.sectors)
+            .max()
+            .unwrap_or(0);
         if let Some(cache) = geometry.media_cache(zones) {
             geometry.sectors = cache.start;
         }

@@ -60,7 +60,7 @@ Examples:
       elbow disk figure all --out study
 
 Drives that need no file: hp-c2247a (1 GB, 5400 rpm, checked against a real one), generic-7200, nine of DiskSim's that were \
-validated there, and ultrastar-he12 (12 TB, SATA, of published figures); `elbow disk describe` lists them.";
+validated there, and, of published figures, ultrastar-he12 (12 TB, SATA) and archive-8tb (shingled); `elbow disk describe` lists them.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DiskArgs {
