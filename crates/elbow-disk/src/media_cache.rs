@@ -221,6 +221,16 @@ impl MediaCache {
             .flat_map(|write| self.living(write))
             .collect()
     }
+
+    /// Forgets the writes that the medium does not have. What they had replaced in the log is taken to lie in its place: it is, or is not far away in time.
+    pub(crate) fn lose(&mut self, missing: &[Range<u64>]) {
+        let in_log = missing.iter().filter(|missing| missing.start >= self.host);
+        let lost: Vec<_> = in_log.flat_map(|missing| self.lost(missing)).collect();
+        for range in lost {
+            self.map.remove(range.start, range.end);
+        }
+        self.drop_dead();
+    }
 }
 
 #[cfg(test)]

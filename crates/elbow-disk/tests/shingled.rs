@@ -278,6 +278,28 @@ fn a_power_cut_loses_only_what_was_not_flushed() {
     });
 }
 
+/// After a power cut the drive still has in its media cache what was on the medium, and still has to clean it; what was not is where it was before.
+#[test]
+fn the_media_cache_and_its_map_survive_a_power_cut() {
+    let drive = drive(CACHED, "idle_ms = 100");
+    let mut before = Controller::new(&drive);
+    let stored = before.serve_through(Ps::ZERO, write(9000, 8)).end;
+    let reported = before.serve(stored, write(13_000, 8)).end;
+    assert_eq!(
+        before.lost_by_power_cut(reported).iter().collect::<Vec<_>>(),
+        [13_000..13_008]
+    );
+    let again = || Controller::new(&drive).with_media_cache_of(&before, reported);
+    let (kept, lost) = (
+        again().serve(Ps::ZERO, read(9000, 8)),
+        again().serve(Ps::ZERO, read(13_000, 8)),
+    );
+    assert!(kept.seek.ms() < 1.5 && lost.seek.ms() > 4.0, "{kept:?}, {lost:?}");
+    let mut idle = again();
+    idle.serve(Ps::from_ms(5_000.0), read(0, 8));
+    assert_eq!(idle.bands_cleaned(), 1);
+}
+
 #[test]
 fn loads_run_on_it_as_on_any_drive() {
     let drive = Arc::new(drive(CACHED, "idle_ms = 20"));

@@ -102,6 +102,33 @@ impl Controller<'_> {
         self.shingles.as_ref().map_or(0, |shingles| shingles.cleaned)
     }
 
+    /// The drive just started, its media cache as a power cut at `cut` left it in another of the same drive: with all that was on the medium by then.
+    ///
+    /// ```
+    /// use elbow_disk::{Controller, Drive, Lbn, Ps, Request};
+    /// let drive = Drive::named("archive-8tb")?;
+    /// let mut before = Controller::new(&drive);
+    /// let write = Request { lbn: Lbn(9_000_000), sectors: 8, write: true };
+    /// let end = before.serve_through(Ps::ZERO, write).end;
+    /// let mut after = Controller::new(&drive).with_media_cache_of(&before, end);
+    /// let read = after.serve(Ps::ZERO, Request { write: false, ..write });
+    /// assert!(read.seek < Ps::from_ms(2.0), "it lies at the outer diameter");
+    /// # Ok::<(), elbow_disk::DriveError>(())
+    /// ```
+    #[must_use]
+    pub fn with_media_cache_of(mut self, before: &Controller<'_>, cut: Ps) -> Self {
+        let mut then = before.clone();
+        then.catch_up_shingles(cut, false);
+        then.write_back_idle(cut);
+        let missing = then.missing_at(cut);
+        self.shingles = then.shingles;
+        if let Some(shingles) = &mut self.shingles {
+            shingles.held = 0..0;
+            shingles.cache.lose(&missing);
+        }
+        self
+    }
+
     pub(super) fn serve_shingled(&mut self, shingles: &mut Shingles, now: Ps, request: Request) -> Served {
         self.clean_while_idle(shingles, now);
         let host = request.lbn.0..request.lbn.0 + u64::from(request.sectors);

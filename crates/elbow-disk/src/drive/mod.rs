@@ -66,7 +66,7 @@ impl Drive {
         &self.name
     }
 
-    /// How many sectors it has: LBNs are below this.
+    /// How many sectors it has: LBNs are below this. Those of a shingled drive's media cache, which are no host's, follow.
     #[must_use]
     pub fn sectors(&self) -> u64 {
         self.geometry.sectors()
