@@ -19,7 +19,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use elbow_ranges::{Piece, RangeMap};
+use elbow_ranges::{Piece, RangeMap, RangeSet};
 
 use crate::drive::Shingled;
 
@@ -208,25 +208,23 @@ impl MediaCache {
     }
 
     /// The host's sectors whose newest content is lost where the medium does not have `missing`.
-    pub(crate) fn lost(&self, missing: &Range<u64>) -> Vec<Range<u64>> {
-        if missing.start < self.host {
-            return vec![missing.start..missing.end.min(self.host)];
-        }
+    pub(crate) fn lost(&self, missing: &Range<u64>) -> RangeSet {
+        let mut lost = RangeSet::default();
+        lost.insert(missing.start, missing.end.min(self.host));
         let entry = u64::from(self.shape.entry_sectors);
         let touched =
             |write: &&LoggedWrite| missing.start < write.at + write.sectors() + entry && write.at < missing.end;
-        self.written
-            .iter()
-            .filter(touched)
-            .flat_map(|write| self.living(write))
-            .collect()
+        for range in self.written.iter().filter(touched).flat_map(|write| self.living(write)) {
+            lost.insert(range.start, range.end);
+        }
+        lost
     }
 
     /// Forgets the writes that the medium does not have. What they had replaced in the log is taken to lie in its place: it is, or is not far away in time.
     pub(crate) fn lose(&mut self, missing: &[Range<u64>]) {
         let in_log = missing.iter().filter(|missing| missing.start >= self.host);
-        let lost: Vec<_> = in_log.flat_map(|missing| self.lost(missing)).collect();
-        for range in lost {
+        let lost: Vec<RangeSet> = in_log.map(|missing| self.lost(missing)).collect();
+        for range in lost.iter().flat_map(RangeSet::iter) {
             self.map.remove(range.start, range.end);
         }
         self.drop_dead();
@@ -234,6 +232,7 @@ impl MediaCache {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "a list of ranges may have one")]
 mod tests {
     use std::collections::HashMap;
 
@@ -311,12 +310,13 @@ mod tests {
         let mut cache = cache();
         let first = cache.append(10..20);
         cache.append(15..18);
+        let lost = |missing: Range<u64>| cache.lost(&missing).iter().collect::<Vec<_>>();
         assert_eq!(
-            cache.lost(&(first + 10..first + 11)),
+            lost(first + 10..first + 11),
             [10..15, 18..20],
             "the newer write has the rest"
         );
-        assert_eq!(cache.lost(&(first + 12..first + 13)), [15..18]);
-        assert_eq!(cache.lost(&(50..60)), [50..60], "in place");
+        assert_eq!(lost(first + 12..first + 13), [15..18]);
+        assert_eq!(lost(50..60), [50..60], "in place");
     }
 }

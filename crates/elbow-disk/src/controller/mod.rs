@@ -308,11 +308,7 @@ impl<'d> Controller<'d> {
         let mut then = self.clone();
         then.catch_up_shingles(time, false);
         then.write_back_idle(time);
-        let mut lost = RangeSet::default();
-        for range in then.lost_to_host(then.missing_at(time)) {
-            lost.insert(range.start, range.end);
-        }
-        lost
+        then.lost_to_host(then.missing_at(time))
     }
 }
 

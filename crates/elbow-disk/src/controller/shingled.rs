@@ -16,6 +16,8 @@
 
 use std::ops::Range;
 
+use elbow_ranges::RangeSet;
+
 use crate::drive::{Cleaning, Drive, Lbn, Ps};
 use crate::media_cache::{Fragment, MediaCache};
 
@@ -320,12 +322,18 @@ impl Controller<'_> {
     }
 
     /// Of what the medium does not have, and of what is held: the host's sectors.
-    pub(super) fn lost_to_host(&self, missing: Vec<Range<u64>>) -> Vec<Range<u64>> {
-        let Some(shingles) = &self.shingles else {
-            return missing;
-        };
-        let held = std::iter::once(shingles.held.clone()).filter(|held| !held.is_empty());
-        let lost = missing.iter().flat_map(|missing| shingles.cache.lost(missing));
-        lost.chain(held).collect()
+    pub(super) fn lost_to_host(&self, missing: Vec<Range<u64>>) -> RangeSet {
+        let mut lost = RangeSet::default();
+        let mut lose = |range: Range<u64>| lost.insert(range.start, range.end);
+        match &self.shingles {
+            None => missing.into_iter().for_each(lose),
+            Some(shingles) => {
+                lose(shingles.held.clone());
+                for missing in &missing {
+                    shingles.cache.lost(missing).iter().for_each(&mut lose);
+                }
+            }
+        }
+        lost
     }
 }
