@@ -9,18 +9,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use elbow_file::{Handle, RealStorage, Storage};
 use elbow_job::{
     Abandoned, Cause, Job, JobError, Kept, Options, Outcome, RecoverAction, Recovered, SavedJob, UnfinishedJob,
 };
 use elbow_mount::{JobDirectory, MountError};
-use elbow_remote::{RemoteStorage, Ssh};
+use elbow_remote::Ssh;
 
 use crate::cli::{self, JobArgs, ViaArgs};
 use crate::output::strerror;
 use crate::size;
-use crate::via::{Far, Reached};
+use crate::via::{Connected, Far, Reached};
 
 /// Memory for written data, if not said otherwise: this part of RAM, and at most so much.
 const MEMORY_SHARE: u64 = 4;
@@ -123,7 +123,7 @@ pub(crate) struct Site {
 }
 
 /// Whether a mount shows what a storage has: the directory, as far as it can be told by its names and its time.
-fn shows_the_same(directory: &Path, storage: &RemoteStorage) -> bool {
+fn shows_the_same(directory: &Path, far: &Connected) -> bool {
     let here = || {
         let modified = std::fs::metadata(directory).ok()?.mtime();
         let names = std::fs::read_dir(directory).ok()?;
@@ -131,9 +131,8 @@ fn shows_the_same(directory: &Path, storage: &RemoteStorage) -> bool {
         Some((modified, names.ok()?))
     };
     let there = || {
-        let root = storage.root();
-        let modified = storage.stat_handle(&root).ok()?.mtime.seconds;
-        let names = storage.list(&root).ok()?.into_iter().map(|entry| entry.name);
+        let modified = far.storage.stat_handle(&far.root).ok()?.mtime.seconds;
+        let names = far.storage.list(&far.root).ok()?.into_iter().map(|entry| entry.name);
         Some((modified, names.collect::<BTreeSet<OsString>>()))
     };
     here().is_some_and(|here| there() == Some(here))
@@ -190,12 +189,8 @@ impl Site {
                 continue;
             };
             match Self::connect(directory, &far, by.compresses()) {
-                Ok(site) => {
-                    notes.push(format!(
-                        "{} is stored by `elbow` on {}",
-                        directory.display(),
-                        far.target
-                    ));
+                Ok((site, how)) => {
+                    notes.push(format!("{} is stored {how}", directory.display()));
                     sites.push(site);
                 }
                 Err(error) if optional => {
@@ -213,23 +208,24 @@ impl Site {
         Ok((sites, notes))
     }
 
-    fn connect(directory: &Path, far: &Far, compresses: bool) -> anyhow::Result<Self> {
+    /// Gives also how it is reached, in words.
+    fn connect(directory: &Path, far: &Far, compresses: bool) -> anyhow::Result<(Self, String)> {
         let made = MadeDirectory::at(directory)?;
         let place = JobDirectory::of_elsewhere(directory)?;
-        let connected = Ssh::connect(&far.target, &far.root, &far.login(compresses));
-        let (storage, connection) = connected.map_err(|error| anyhow!(Far::advice(&error)))?;
-        if far.is_optional && !shows_the_same(directory, &storage) {
+        let connected = far.connect(compresses)?;
+        if far.is_optional && !shows_the_same(directory, &connected) {
             // The mount may go by another port, or to another machine of that name.
             bail!("{}: what is there is not what the mount shows", far.target);
         }
-        Ok(Self {
+        let site = Self {
             place,
-            root: storage.root(),
-            storage: Arc::new(storage),
-            reached: Reached::Elbow,
-            _connection: Some(connection),
+            root: connected.root,
+            storage: connected.storage,
+            reached: connected.reached,
+            _connection: Some(connected.connection),
             _made: made,
-        })
+        };
+        Ok((site, connected.note))
     }
 
     fn open(place: JobDirectory) -> Result<Self, MountError> {
