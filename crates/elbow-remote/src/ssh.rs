@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use elbow_file::Errno;
-use percent_encoding::percent_decode_str;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode, utf8_percent_encode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 use url::Url;
@@ -85,6 +85,37 @@ impl FromStr for SshTarget {
             port: url.port(),
             path,
         })
+    }
+}
+
+/// What means something else in an address, or to a shell.
+const WRITTEN_OUT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
+
+impl SshTarget {
+    /// The address, as [`FromStr`] takes it and a shell does.
+    #[must_use]
+    pub fn address(&self) -> String {
+        let user = self
+            .user
+            .as_ref()
+            .map(|user| format!("{}@", utf8_percent_encode(user, WRITTEN_OUT)));
+        let host = match self.host.contains(':') {
+            true => format!("[{}]", self.host),
+            false => self.host.clone(),
+        };
+        let port = self.port.map(|port| format!(":{port}"));
+        let path = self.path.as_ref().map(|path| {
+            let below_home = if path.is_absolute() { "" } else { "/~/" };
+            let path = percent_encode(path.as_os_str().as_bytes(), WRITTEN_OUT);
+            format!("{below_home}{path}")
+        });
+        let part = Option::unwrap_or_default;
+        format!("ssh://{}{host}{}{}", part(user), part(port), part(path))
     }
 }
 
@@ -340,6 +371,14 @@ mod tests {
             "below the home directory"
         );
         assert_eq!(path("ssh://box/~/"), None);
+        for address in [
+            "ssh://box",
+            "ssh://alice@[fe80::1]:2222/home/my%20files",
+            "ssh://box/",
+            "ssh://box/~/a-b/c%27d%FF",
+        ] {
+            assert_eq!(target(address).unwrap().address(), address);
+        }
     }
 
     #[test]

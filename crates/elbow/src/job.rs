@@ -117,6 +117,8 @@ pub(crate) struct Site {
     storage: Arc<dyn Storage>,
     root: Handle,
     pub(crate) reached: Reached,
+    /// What `--via` has to say to get there again.
+    via: Option<String>,
     /// The connection to the storage; it ends before the directory goes that was made for it.
     _connection: Option<Ssh>,
     _made: Option<MadeDirectory>,
@@ -222,6 +224,7 @@ impl Site {
             root: connected.root,
             storage: connected.storage,
             reached: connected.reached,
+            via: Some(far.address()),
             _connection: Some(connected.connection),
             _made: made,
         };
@@ -238,6 +241,7 @@ impl Site {
             storage: Arc::new(RealStorage),
             root,
             reached: Reached::Mount,
+            via: None,
             _connection: None,
             _made: None,
         })
@@ -245,6 +249,22 @@ impl Site {
 
     pub(crate) fn path(&self) -> &Path {
         self.place.path()
+    }
+
+    /// A text in which commands go the way that this one went.
+    pub(crate) fn told(&self, text: &str) -> String {
+        let Some(via) = &self.via else {
+            return text.to_owned();
+        };
+        let (shown, quoted) = (self.path().display().to_string(), quoted(self.path()));
+        let tell = |text: String, command: &str| {
+            let plain = format!("{command} {quoted}");
+            let text = text.replace(&format!("{command} {shown}"), &plain);
+            text.replace(&plain, &format!("{plain} --via {via}"))
+        };
+        ["elbow recover", "elbow resume"]
+            .iter()
+            .fold(text.to_owned(), |text, command| tell(text, command))
     }
 
     /// Something open on its storage, where that is here.
@@ -259,7 +279,7 @@ impl Site {
         let mut found = found.with_context(|| format!("{}: cannot look for dead jobs", self.path().display()))?;
         found
             .iter_mut()
-            .for_each(|job| job.message = named(&job.message, self.path()));
+            .for_each(|job| job.message = self.told(&named(&job.message, self.path())));
         Ok(found)
     }
 
@@ -361,7 +381,7 @@ impl Site {
             let found = elbow_job::retry(&self.storage, &self.root, &self.name_of(job, "changed")?, force);
             let found = found.map_err(|error| located(error, self.path()));
             let mut found = found.with_context(|| format!("{}: cannot try a job again", self.path().display()))?;
-            found.message = named(&found.message, self.path());
+            found.message = self.told(&named(&found.message, self.path()));
             Ok(found)
         };
         jobs.iter().map(retry).collect()
@@ -487,7 +507,7 @@ pub(crate) fn kept_line(site: &Site, found: &[Recovered]) -> Option<String> {
     let line = format!(
         "kept since earlier: {names}; why, and what goes on: elbow recover {directory} --show; to remove one: elbow recover {directory} --drop NAME"
     );
-    (!kept.is_empty()).then_some(line)
+    (!kept.is_empty()).then(|| site.told(&line))
 }
 
 /// What goes on with the kept jobs of a directory, to be typed as it is.

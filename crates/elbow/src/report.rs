@@ -231,6 +231,14 @@ impl Report {
         self.messages.extend(message.lines().map(str::to_owned));
     }
 
+    /// Says the ends of directories in other words.
+    pub(crate) fn retell(&mut self, tell: impl Fn(&str) -> String) {
+        let directories = self.directories.iter_mut().map(|directory| &mut directory.message);
+        directories
+            .chain(&mut self.messages)
+            .for_each(|message| *message = tell(message));
+    }
+
     fn add_conflicts(&mut self, directory: &Path, ending: &JobEnd) {
         let Ok(Outcome::RolledBack(cause) | Outcome::Kept(cause, _)) = &ending.outcome else {
             return;

@@ -438,6 +438,7 @@ impl Runner<'_> {
         report.took(command_end.took);
         for (m, ending) in mounted.iter().zip(endings) {
             report.add(m.site.path(), m.job.name(), ending, &why);
+            report.retell(|text| m.site.told(text));
             m.remember(ending, &self.args.command, self.started);
         }
         report.exit_code = if command_end.code == 0 && !report.is_committed() {

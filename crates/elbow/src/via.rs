@@ -133,6 +133,14 @@ fn of_mount(host: &str, path: PathBuf) -> Option<Far> {
 }
 
 impl Far {
+    /// What `--via` is to say for the same.
+    pub(crate) fn address(&self) -> String {
+        match self.is_optional {
+            true => "auto".to_owned(),
+            false => self.target.address(),
+        }
+    }
+
     /// How to log in.
     pub(crate) fn login(&self, compresses: bool) -> Login {
         let named = |variable, usual: &str| std::env::var_os(variable).unwrap_or_else(|| OsString::from(usual));
@@ -165,10 +173,14 @@ impl Far {
             Err(error) if self.may_do_without(&error) => {
                 let why = match &error {
                     ConnectError::NoProgram { program, .. } => format!("there is no `{program}`"),
-                    other => other.to_string(),
+                    ConnectError::NotOurs { said, .. } => format!("no `elbow` answered, but {said}"),
+                    _ => "no `elbow` answered".to_owned(),
                 };
-                let connected = self.connect_sftp(&login, &why);
-                connected.map_err(|sftp| anyhow!("{}; nor is it reached by SFTP ({sftp})", Self::advice(&error)))
+                self.connect_sftp(&login, &why).map_err(|sftp| match sftp {
+                    // There is a server, which knows of the directory.
+                    ConnectError::Refused { .. } => anyhow!(sftp),
+                    sftp => anyhow!("{}; nor is it reached by SFTP ({sftp})", Self::advice(&error)),
+                })
             }
             Err(error) => Err(anyhow!(Self::advice(&error))),
         }

@@ -18,10 +18,17 @@ const KEPT_FOR: Duration = Duration::from_secs(2);
 const NAMES_MAX: usize = 1 << 20;
 
 /// See the module's header.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Listed {
     /// The oldest first.
     listings: Mutex<VecDeque<Listing>>,
+    names_max: usize,
+}
+
+impl Default for Listed {
+    fn default() -> Self {
+        Self::of(NAMES_MAX)
+    }
 }
 
 #[derive(Debug)]
@@ -33,9 +40,16 @@ struct Listing {
 }
 
 impl Listed {
+    fn of(names_max: usize) -> Self {
+        Self {
+            listings: Mutex::default(),
+            names_max,
+        }
+    }
+
     /// Keeps what a listing has told.
     pub(crate) fn keep(&self, dir: u64, since: Instant, attrs: HashMap<OsString, Attrs>) {
-        if attrs.is_empty() || attrs.len() > NAMES_MAX {
+        if attrs.is_empty() || attrs.len() > self.names_max {
             return;
         }
         let mut listings = self.listings.lock();
@@ -44,7 +58,7 @@ impl Listed {
         listings.push_back(Listing { dir, since, attrs });
         let fits = |listing: &Listing| {
             names += listing.attrs.len();
-            names <= NAMES_MAX
+            names <= self.names_max
         };
         let others = listings.len() - 1;
         let kept = listings.iter().rev().skip(1).map(fits).take_while(|fits| *fits).count();
@@ -100,12 +114,12 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded() {
-        let (listed, now) = (Listed::default(), Instant::now());
-        let many = NAMES_MAX as u64 / 2;
+        let (listed, now) = (Listed::of(100), Instant::now());
         for dir in 0..4 {
-            listed.keep(dir, now, attrs(many));
+            listed.keep(dir, now, attrs(50));
         }
+        listed.keep(5, now, attrs(101));
         let has = |dir| listed.take(dir, OsStr::new("7")).is_some();
-        assert_eq!([0, 1, 2, 3].map(has), [false, false, true, true]);
+        assert_eq!([0, 1, 2, 3, 5].map(has), [false, false, true, true, false]);
     }
 }

@@ -165,8 +165,7 @@ impl Node {
                 Place::Root(path) => break path,
                 Place::Below(above, name) => {
                     names.push(name);
-                    let above = above.place.lock().clone();
-                    above
+                    above.place.lock().clone()
                 }
                 Place::Gone(_) => return Err(Errno::NOENT),
             };

@@ -103,7 +103,7 @@ impl SftpStorage {
         to: impl Write + Send + 'static,
     ) -> std::result::Result<Self, ConnectError> {
         let session = Session::start(from, to).map_err(|error| broken(host, error))?;
-        let refused = |fault: Fault| refused(host, root, fault.errno());
+        let refused = |fault: Fault| refused(host, root, fault);
         let asked = match root.as_os_str().as_bytes() {
             b"" => b".",
             path if path.contains(&0) => return Err(refused(Fault::Lost(Errno::INVAL))),
@@ -389,11 +389,13 @@ fn broken(host: &str, error: io::Error) -> ConnectError {
     }
 }
 
-fn refused(host: &str, root: &Path, errno: Errno) -> ConnectError {
-    let what = io::Error::from(errno);
-    ConnectError::Refused {
-        host: host.to_owned(),
-        why: format!("{}: {what}", root.display()),
+fn refused(host: &str, root: &Path, fault: Fault) -> ConnectError {
+    match fault {
+        Fault::Lost(Errno::NOTCONN) => broken(host, io::ErrorKind::UnexpectedEof.into()),
+        fault => ConnectError::Refused {
+            host: host.to_owned(),
+            why: format!("{}: {}", root.display(), io::Error::from(fault.errno())),
+        },
     }
 }
 
