@@ -608,7 +608,7 @@ fn what_a_server_cannot_have_said_is_not_believed() {
     let listed = |told: &'static [&'static str], ends: bool| {
         let storage = answered_by(move |kind, number| match kind {
             OPENDIR => reply(102, number, &[0, 0, 0, 1, b'h']),
-            READDIR if ends && number > 6 || told.is_empty() && ends => reply(101, number, &[0, 0, 0, 1]),
+            READDIR if ends && (number > 6 || told.is_empty()) => reply(101, number, &[0, 0, 0, 1]),
             READDIR => reply(104, number, &names(told)),
             _ => reply(101, number, &[0, 0, 0, 0]),
         });

@@ -55,7 +55,7 @@ pub(crate) struct Report {
     pub(crate) bytes_acknowledged: u64,
     pub(crate) bytes_written: u64,
     pub(crate) mean_in_flight: f64,
-    /// How the storage was reached: `mount` if it was so for any of the directories.
+    /// How the storage was reached: `mount` if it was so for any of the directories, else `sftp`.
     #[serde(default)]
     pub(crate) via: Reached,
     /// Each directory's end.
