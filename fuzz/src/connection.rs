@@ -103,7 +103,7 @@ impl Write for Asked {
 
 /// After so many requests come the bytes that are tried.
 const BEGINS_AT: usize = 5;
-const MOMENT: Duration = Duration::from_millis(1);
+const MOMENT: Duration = Duration::from_millis(30);
 const FOR_EVER: Duration = Duration::from_secs(60);
 
 /// Each answer, when so much was asked.
@@ -111,6 +111,7 @@ struct Answers {
     asked: Asked,
     left: std::vec::IntoIter<(usize, Vec<u8>)>,
     now: Cursor<Vec<u8>>,
+    patience: Duration,
 }
 
 impl Read for Answers {
@@ -125,10 +126,12 @@ impl Read for Answers {
             };
             let (count, changed) = &*self.asked.0;
             let count = count.lock().expect("nobody panics");
-            // An answer to nothing is not waited for by whoever asks next.
-            let patience = if after < BEGINS_AT { FOR_EVER } else { MOMENT };
+            // An answer to nothing is not waited for by whoever asks next: then the others come at once.
+            let patience = if after < BEGINS_AT { FOR_EVER } else { self.patience };
             let waited = changed.wait_timeout_while(count, patience, |count| *count < after);
-            drop(waited.expect("nobody panics"));
+            if waited.expect("nobody panics").1.timed_out() {
+                self.patience = Duration::ZERO;
+            }
             self.now = Cursor::new(answer);
         }
     }
@@ -157,6 +160,7 @@ pub fn sftp(bytes: &[u8]) -> usize {
         asked: asked.clone(),
         left: answers.into_iter(),
         now: Cursor::default(),
+        patience: MOMENT,
     };
     let storage = SftpStorage::connect("far", Path::new("r"), from, asked).expect("it is a server");
     let (root, name) = (storage.root(), OsStr::new("name"));

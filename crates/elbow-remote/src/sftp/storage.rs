@@ -6,38 +6,29 @@ use std::io::{self, IoSlice, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
 
 use elbow_file::{
-    Access, DirEntry, Errno, FileSystemTraits, FileType, Handle, Identity, Protection, RenameMode, Result, Space, Stat,
-    Storage, Time,
+    Access, DirEntry, Errno, FileSystemTraits, FileType, Handle, Identity, RenameMode, Result, Space, Stat, Storage,
+    Time,
 };
 use parking_lot::{RwLock, RwLockReadGuard};
 
+use super::attributes::{found, with_mode, with_owner, with_size, with_times};
 use super::files::OpenFile;
 use super::listed::Listed;
-use super::nodes::{Node, Nodes, component, ino_of};
+use super::nodes::{Node, Nodes, ino_of};
 use super::server::Server;
 use super::session::{Answered, Fault, Session};
 use super::why::kind_of;
-use super::wire::{self, Ask, Attrs, Request, Status, open_flags};
+use super::wire::{Ask, Attrs, Request, Status, open_flags};
 use crate::greet::ConnectError;
 use crate::ids::SwappedIds;
 
-/// More names than these are no directory that a job can be over.
-const NAMES_MAX: usize = 1 << 24;
-/// So many requests for names are under way at once at first, and later: most directories are told in one answer, and their end in the next.
-const LISTS_FIRST: usize = 2;
-const LISTS_LATER: usize = 16;
 /// A server that does not say how much room it has has this much.
 const ROOM_BYTES: u64 = 1 << 50;
 const BLOCK_BYTES: u64 = 4096;
 const NAME_BYTES_MAX: u32 = 255;
-/// Permission bits, as chmod(2) takes them.
-const PERMISSIONS: u32 = 0o7777;
-/// Whose an object is that a server says nothing of: nobody's.
-const NOBODY: u32 = 65_534;
 
 /// The storage behind an SFTP server. Each call is one or a few requests, and waits for their answers; any number of threads may ask at
 /// once. When the connection has ended, each call fails with ENOTCONN.
@@ -157,10 +148,6 @@ impl SftpStorage {
         self.paths.read()
     }
 
-    fn ask(&self, request: Request) -> Answered<()> {
-        self.session.send(request).done()
-    }
-
     /// Something in a directory was changed, or is going to be.
     fn touched(&self, dir: &Node) {
         self.listed.forget(dir.id());
@@ -174,6 +161,7 @@ impl SftpStorage {
         let (dir, _held) = (node(dir)?, self.hold_paths());
         let path = dir.path_of(name)?;
         let done = self
+            .session
             .ask(Request::new(ask).string(&path))
             .map_err(|fault| why(&path, fault));
         self.touched(dir);
@@ -183,78 +171,11 @@ impl SftpStorage {
         done
     }
 
-    fn open_new(&self, path: &[u8], mode: u32) -> Answered<Vec<u8>> {
-        let flags = open_flags::READ | open_flags::WRITE | open_flags::CREATE | open_flags::EXCLUSIVE;
-        let request = Request::new(Ask::Open).string(path).u32(flags);
-        self.session.send(request.attrs(&with_mode(mode))).handle()
-    }
-
-    /// As many files are open as the server allows.
-    fn is_full(&self) -> bool {
-        let most = self.session.server.handles_max;
-        most > 0 && self.session.open.load(Ordering::Relaxed) as u64 >= most
-    }
-
-    fn why_not_opened(&self, fault: Fault, other: impl FnOnce() -> Errno) -> Errno {
-        match fault {
-            Fault::Said(Status::Failure) if self.is_full() => Errno::MFILE,
-            _ => other(),
-        }
-    }
-
-    fn found(&self, attrs: &Attrs, ino: u64) -> Result<Stat> {
-        let kind = kind_of(attrs).ok_or(Errno::PROTO)?;
-        let (uid, gid) = attrs.owner.unwrap_or((NOBODY, NOBODY));
-        let (atime, mtime) = attrs.times.unwrap_or_default();
-        let size = attrs.size.unwrap_or(0);
-        Ok(Stat {
-            kind,
-            mode: attrs.mode.unwrap_or(0) & PERMISSIONS,
-            uid,
-            gid,
-            nlink: 1,
-            size,
-            blocks: size.div_ceil(512),
-            rdev: 0,
-            ino,
-            dev: self.dev,
-            atime: time(atime),
-            mtime: time(mtime),
-            // The protocol has no other.
-            ctime: time(mtime),
-            protection: Protection::None,
-        })
-    }
-
-    /// Sets attributes of what has a path, and of nothing that it points to.
-    fn set(&self, path: &[u8], attrs: &Attrs) -> Result<()> {
-        if self.session.server.sets_links {
-            let request = Request::extended(Server::SET_LINK).string(path).attrs(attrs);
-            match self.ask(request) {
-                // Where /proc is missing, as in a changed root, the C library cannot do it.
-                Err(Fault::Said(Status::Failure | Status::Unsupported)) => {}
-                Err(fault) => return Err(self.session.why_not(path, fault)),
-                Ok(()) => return Ok(()),
-            }
-        }
-        let found = self.session.lstat(path).map_err(Fault::errno)?;
-        if kind_of(&found) == Some(FileType::Symlink) {
-            // As of a link that points nowhere: whoever tries hears that links have no attributes of their own here.
-            return Err(if attrs.mode.is_some() {
-                Errno::OPNOTSUPP
-            } else {
-                Errno::NOENT
-            });
-        }
-        let request = Request::new(Ask::Setstat).string(path).attrs(attrs);
-        self.ask(request).map_err(|fault| self.session.why_not(path, fault))
-    }
-
     fn set_named(&self, dir: &Handle, name: &OsStr, attrs: impl FnOnce(&[u8]) -> Result<Attrs>) -> Result<()> {
         let (dir, _held) = (node(dir)?, self.hold_paths());
         let path = dir.path_of(name)?;
         self.touched(dir);
-        self.set(&path, &attrs(&path)?)
+        self.session.set(&path, &attrs(&path)?)
     }
 
     fn set_open(&self, handle: &Handle, attrs: impl FnOnce(&OpenFile) -> Result<Attrs>) -> Result<()> {
@@ -262,7 +183,7 @@ impl SftpStorage {
         file.check(node)?;
         self.written(node);
         let request = file.request(Ask::Fsetstat).attrs(&attrs(file)?);
-        self.ask(request).map_err(|fault| self.why_not_set(node, fault))
+        self.session.ask(request).map_err(|fault| self.why_not_set(node, fault))
     }
 
     fn why_not_set(&self, node: &Node, fault: Fault) -> Errno {
@@ -281,103 +202,6 @@ impl SftpStorage {
 
     fn look(&self, file: &OpenFile) -> Answered<Attrs> {
         self.session.send(file.request(Ask::Fstat)).attrs()
-    }
-
-    /// Times as the protocol has them, both at once: what is left as it is is looked at.
-    fn times(atime: Option<Time>, mtime: Option<Time>, look: impl FnOnce() -> Answered<Attrs>) -> Result<Attrs> {
-        if [atime, mtime]
-            .iter()
-            .flatten()
-            .any(|time| time.nanoseconds >= 1_000_000_000)
-        {
-            return Err(Errno::INVAL);
-        }
-        let times = match (atime, mtime) {
-            (Some(atime), Some(mtime)) => (seconds(atime), seconds(mtime)),
-            _ => {
-                let now = look().map_err(Fault::errno)?.times.unwrap_or_default();
-                (atime.map_or(now.0, seconds), mtime.map_or(now.1, seconds))
-            }
-        };
-        Ok(Attrs {
-            times: Some(times),
-            ..Attrs::default()
-        })
-    }
-
-    /// The same of owner and group.
-    fn owners(uid: Option<u32>, gid: Option<u32>, look: impl FnOnce() -> Answered<Attrs>) -> Result<Attrs> {
-        // The highest id says "leave it" too (chown(2)).
-        let id = |id: Option<u32>| id.filter(|&id| id != u32::MAX);
-        let owner = match (id(uid), id(gid)) {
-            (Some(uid), Some(gid)) => (uid, gid),
-            (uid, gid) => {
-                let now = look().map_err(Fault::errno)?.owner.unwrap_or((NOBODY, NOBODY));
-                (uid.unwrap_or(now.0), gid.unwrap_or(now.1))
-            }
-        };
-        Ok(Attrs {
-            owner: Some(owner),
-            ..Attrs::default()
-        })
-    }
-
-    fn names(&self, path: &[u8]) -> Result<Vec<wire::Name>> {
-        let opened = self.session.send(Request::new(Ask::Opendir).string(path)).handle();
-        let handle = opened.map_err(|fault| self.why_not_opened(fault, || self.session.why_no_dir(path, fault)))?;
-        let names = self.read_names(&handle);
-        // Nothing can be lost by it.
-        drop(self.session.send(Request::new(Ask::Close).string(&handle)));
-        names
-    }
-
-    fn read_names(&self, handle: &[u8]) -> Result<Vec<wire::Name>> {
-        let mut names = Vec::new();
-        let mut under_way = LISTS_FIRST;
-        loop {
-            let ask = || self.session.send(Request::new(Ask::Readdir).string(handle));
-            let asked: Vec<_> = (0..under_way).map(|_| ask()).collect();
-            for pending in asked {
-                match pending.names() {
-                    Ok(some) if some.is_empty() || names.len() > NAMES_MAX => return Err(Errno::PROTO),
-                    Ok(some) => names.extend(some),
-                    Err(Fault::Said(Status::EndOfFile)) => return sound(names),
-                    Err(fault) => return Err(fault.errno()),
-                }
-            }
-            under_way = LISTS_LATER;
-        }
-    }
-
-    fn is_empty(&self, path: &[u8]) -> bool {
-        self.names(path).is_ok_and(|names| names.is_empty())
-    }
-
-    fn rename_now(&self, from: &[u8], to: &[u8], mode: RenameMode) -> Result<()> {
-        let named = |request: Request| request.string(from).string(to);
-        let done = match mode {
-            RenameMode::Replace if self.session.server.renames => self.ask(named(Request::extended(Server::RENAME))),
-            // It replaces nothing, says the protocol; a server that does it all the same is not relied on.
-            _ => {
-                match self.session.lstat(to) {
-                    Ok(_) if self.session.lstat(from).is_ok() => return Err(Errno::EXIST),
-                    Ok(_) => return Err(Errno::NOENT),
-                    Err(Fault::Said(Status::NoSuchFile)) => {}
-                    Err(fault) => return Err(fault.errno()),
-                }
-                self.ask(named(Request::new(Ask::Rename)))
-            }
-        };
-        done.map_err(|fault| match (fault, mode) {
-            (Fault::Said(Status::Failure), RenameMode::NoReplace) => self.session.why_not_made(to, fault),
-            _ => self.session.why_not_renamed((from, to), fault, || self.is_empty(to)),
-        })
-    }
-
-    /// Both names have to be there before it can be said that they cannot change places.
-    fn why_no_exchange(&self, from: &[u8], to: &[u8]) -> Errno {
-        let missing = [from, to].iter().find_map(|path| self.session.lstat(path).err());
-        missing.map_or(Errno::INVAL, Fault::errno)
     }
 }
 
@@ -399,39 +223,6 @@ fn refused(host: &str, root: &Path, fault: Fault) -> ConnectError {
     }
 }
 
-/// The names of a listing but `.` and `..`, if no other is one of another directory.
-fn sound(mut names: Vec<wire::Name>) -> Result<Vec<wire::Name>> {
-    names.retain(|name| !matches!(&name.name[..], b"." | b".."));
-    let is_sound = |name: &wire::Name| component(OsStr::from_bytes(&name.name)).is_ok();
-    names.iter().all(is_sound).then_some(names).ok_or(Errno::PROTO)
-}
-
-fn with_mode(mode: u32) -> Attrs {
-    Attrs {
-        mode: Some(mode & PERMISSIONS),
-        ..Attrs::default()
-    }
-}
-
-fn with_size(size: u64) -> Attrs {
-    Attrs {
-        size: Some(size),
-        ..Attrs::default()
-    }
-}
-
-fn time(seconds: u32) -> Time {
-    Time {
-        seconds: seconds.into(),
-        nanoseconds: 0,
-    }
-}
-
-/// The nearest time that the protocol has.
-fn seconds(time: Time) -> u32 {
-    time.seconds.clamp(0, u32::MAX.into()) as u32
-}
-
 impl Storage for SftpStorage {
     fn open_dir(&self, dir: &Handle, name: &OsStr) -> Result<Handle> {
         let (dir, _held) = (node(dir)?, self.hold_paths());
@@ -449,9 +240,7 @@ impl Storage for SftpStorage {
     fn create(&self, dir: &Handle, name: &OsStr, mode: u32) -> Result<Handle> {
         let (dir, _held) = (node(dir)?, self.hold_paths());
         let path = dir.path_of(name)?;
-        let handle = self
-            .open_new(&path, mode)
-            .map_err(|fault| self.why_not_opened(fault, || self.session.why_not_made(&path, fault)));
+        let handle = self.session.open_new(&path, mode);
         self.touched(dir);
         Ok(Handle::of_elsewhere(Opened {
             file: Some(OpenFile::made(&self.session, handle?)),
@@ -477,12 +266,7 @@ impl Storage for SftpStorage {
             Access::Write => open_flags::WRITE,
             Access::Append => open_flags::WRITE | open_flags::APPEND,
         };
-        let request = Request::new(Ask::Open)
-            .string(&path)
-            .u32(flags)
-            .attrs(&Attrs::default());
-        let handle = self.session.send(request).handle();
-        let handle = handle.map_err(|fault| self.why_not_opened(fault, || self.session.why_not(&path, fault)))?;
+        let handle = self.session.open_old(&path, flags)?;
         let opened = Opened {
             file: Some(OpenFile::found(&self.session, handle, seen)),
             node: self.nodes.file(dir, name),
@@ -493,7 +277,9 @@ impl Storage for SftpStorage {
     fn mkdir(&self, dir: &Handle, name: &OsStr, mode: u32) -> Result<()> {
         let (dir, _held) = (node(dir)?, self.hold_paths());
         let path = dir.path_of(name)?;
-        let made = self.ask(Request::new(Ask::Mkdir).string(&path).attrs(&with_mode(mode)));
+        let made = self
+            .session
+            .ask(Request::new(Ask::Mkdir).string(&path).attrs(&with_mode(mode)));
         self.touched(dir);
         made.map_err(|fault| self.session.why_not_made(&path, fault))
     }
@@ -510,7 +296,9 @@ impl Storage for SftpStorage {
             });
         }
         // The target first: so all servers have it, whatever the draft says.
-        let made = self.ask(Request::new(Ask::Symlink).string(target.as_bytes()).string(&path));
+        let made = self
+            .session
+            .ask(Request::new(Ask::Symlink).string(target.as_bytes()).string(&path));
         self.touched(dir);
         made.map_err(|fault| self.session.why_not_made(&path, fault))
     }
@@ -530,7 +318,9 @@ impl Storage for SftpStorage {
         if !self.session.server.links {
             return Err(Errno::PERM); // link(2): the file system has no hard links
         }
-        let linked = self.ask(Request::extended(Server::LINK).string(&from).string(&to));
+        let linked = self
+            .session
+            .ask(Request::extended(Server::LINK).string(&from).string(&to));
         self.touched(dir);
         self.touched(new_dir);
         linked.map_err(|fault| match self.session.why_not_made(&to, fault) {
@@ -544,9 +334,9 @@ impl Storage for SftpStorage {
         let rename = || {
             let (from, to) = (dir.path_of(name)?, new_dir.path_of(new_name)?);
             if mode == RenameMode::Exchange {
-                return Err(self.why_no_exchange(&from, &to));
+                return Err(self.session.why_no_exchange(&from, &to));
             }
-            let renamed = self.rename_now(&from, &to, mode);
+            let renamed = self.session.rename(&from, &to, mode);
             self.touched(dir);
             self.touched(new_dir);
             if renamed.is_ok() && from != to {
@@ -571,13 +361,14 @@ impl Storage for SftpStorage {
 
     fn rmdir(&self, dir: &Handle, name: &OsStr) -> Result<()> {
         self.change(dir, name, Ask::Rmdir, |path, fault| {
-            self.session.why_not_removed(path, fault, || self.is_empty(path))
+            self.session
+                .why_not_removed(path, fault, || self.session.is_empty(path))
         })
     }
 
     fn stat(&self, dir: &Handle, name: &OsStr) -> Result<Stat> {
         if let Some(attrs) = self.listed.take(node(dir)?.id(), name) {
-            return self.found(&attrs, ino_of(&node(dir)?.path_of(name)?));
+            return found(&attrs, ino_of(&node(dir)?.path_of(name)?), self.dev);
         }
         self.stat_uncached(dir, name)
     }
@@ -586,7 +377,7 @@ impl Storage for SftpStorage {
         let (dir, _held) = (node(dir)?, self.hold_paths());
         let path = dir.path_of(name)?;
         let attrs = self.session.lstat(&path).map_err(Fault::errno)?;
-        self.found(&attrs, ino_of(&path))
+        found(&attrs, ino_of(&path), self.dev)
     }
 
     fn stat_handle(&self, handle: &Handle) -> Result<Stat> {
@@ -601,7 +392,7 @@ impl Storage for SftpStorage {
                 self.session.lstat(&opened.node.path()?)
             }
         };
-        self.found(&attrs.map_err(Fault::errno)?, opened.node.ino())
+        found(&attrs.map_err(Fault::errno)?, opened.node.ino(), self.dev)
     }
 
     fn list(&self, dir: &Handle) -> Result<Vec<DirEntry>> {
@@ -609,15 +400,15 @@ impl Storage for SftpStorage {
         let path = dir.path()?;
         let since = Instant::now();
         let mut attrs = HashMap::new();
-        let names = self.names(&path)?.into_iter();
-        let entries = names.map(|found| {
-            let name = OsString::from_vec(found.name);
+        let names = self.session.names(&path)?.into_iter();
+        let entries = names.map(|listed| {
+            let name = OsString::from_vec(listed.name);
             let entry = DirEntry {
                 ino: dir.path_of(&name).map_or(1, |path| ino_of(&path)),
-                kind: kind_of(&found.attrs),
+                kind: kind_of(&listed.attrs),
                 name: name.clone(),
             };
-            attrs.insert(name, found.attrs);
+            attrs.insert(name, listed.attrs);
             entry
         });
         let entries = entries.collect();
@@ -661,15 +452,15 @@ impl Storage for SftpStorage {
     }
 
     fn chown(&self, dir: &Handle, name: &OsStr, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        self.set_named(dir, name, |path| Self::owners(uid, gid, || self.session.lstat(path)))
+        self.set_named(dir, name, |path| with_owner(uid, gid, || self.session.lstat(path)))
     }
 
     fn chown_handle(&self, file: &Handle, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        self.set_open(file, |file| Self::owners(uid, gid, || self.look(file)))
+        self.set_open(file, |file| with_owner(uid, gid, || self.look(file)))
     }
 
     fn set_times(&self, dir: &Handle, name: &OsStr, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
-        self.set_named(dir, name, |path| Self::times(atime, mtime, || self.session.lstat(path)))
+        self.set_named(dir, name, |path| with_times(atime, mtime, || self.session.lstat(path)))
     }
 
     /// By the clock here: the protocol has no other way to say "now".
@@ -683,7 +474,7 @@ impl Storage for SftpStorage {
     }
 
     fn set_times_handle(&self, file: &Handle, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
-        self.set_open(file, |file| Self::times(atime, mtime, || self.look(file)))
+        self.set_open(file, |file| with_times(atime, mtime, || self.look(file)))
     }
 
     fn list_xattrs(&self, _: &Handle, _: &OsStr) -> Result<Vec<OsString>> {
@@ -739,11 +530,13 @@ impl Storage for SftpStorage {
         file.check(node)?;
         self.written(node);
         let request = file.request(Ask::Fsetstat).attrs(&with_size(size));
-        self.ask(request).map_err(|fault| match self.why_not_set(node, fault) {
-            // A longer file takes no room.
-            Errno::IO if self.look(file).is_ok_and(|now| now.size < Some(size)) => Errno::FBIG,
-            errno => errno,
-        })
+        self.session
+            .ask(request)
+            .map_err(|fault| match self.why_not_set(node, fault) {
+                // A longer file takes no room.
+                Errno::IO if self.look(file).is_ok_and(|now| now.size < Some(size)) => Errno::FBIG,
+                errno => errno,
+            })
     }
 
     fn truncate_named(&self, dir: &Handle, name: &OsStr, size: u64) -> Result<()> {
@@ -806,7 +599,7 @@ impl Storage for SftpStorage {
         match &opened(handle)?.file {
             Some(file) if self.session.server.fsyncs => {
                 let request = Request::extended(Server::FSYNC).string(file.handle());
-                self.ask(request).map_err(Fault::errno)
+                self.session.ask(request).map_err(Fault::errno)
             }
             _ => Ok(()),
         }
