@@ -152,7 +152,7 @@ fn no_answers_of_an_sftp_server_break_a_body() {
     });
     let listed = listed.into_inner();
     assert!(
-        listed > 100,
+        listed > 10,
         "only {listed} names were listed: no answer meant anything"
     );
 }
