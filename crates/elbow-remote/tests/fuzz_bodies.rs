@@ -151,8 +151,5 @@ fn no_answers_of_an_sftp_server_break_a_body() {
         listed.fetch_add(bodies::sftp(&answers), Ordering::Relaxed);
     });
     let listed = listed.into_inner();
-    assert!(
-        listed > 10,
-        "only {listed} names were listed: no answer meant anything"
-    );
+    assert!(listed > 10, "only {listed} names were listed: no answer meant anything");
 }

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -16,6 +17,8 @@ use super::wire::Attrs;
 const KEPT_FOR: Duration = Duration::from_secs(2);
 /// Of so many names in all, of the listings that came last; a name and its attributes take some hundred bytes.
 const NAMES_MAX: usize = 1 << 20;
+/// Directories share so many counters of changes: two that share one lose a listing now and then.
+const COUNTERS: usize = 64;
 
 /// See the module's header.
 #[derive(Debug)]
@@ -23,6 +26,16 @@ pub(crate) struct Listed {
     /// The oldest first.
     listings: Mutex<VecDeque<Listing>>,
     names_max: usize,
+    /// How often something was changed.
+    changes: [AtomicU64; COUNTERS],
+}
+
+/// A listing that is under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    dir: u64,
+    since: Instant,
+    changes: u64,
 }
 
 impl Default for Listed {
@@ -44,15 +57,33 @@ impl Listed {
         Self {
             listings: Mutex::default(),
             names_max,
+            changes: [const { AtomicU64::new(0) }; COUNTERS],
         }
     }
 
-    /// Keeps what a listing has told.
-    pub(crate) fn keep(&self, dir: u64, since: Instant, attrs: HashMap<OsString, Attrs>) {
+    /// Somebody is going to list a directory.
+    pub(crate) fn begin(&self, dir: u64) -> Begun {
+        Begun {
+            dir,
+            since: Instant::now(),
+            changes: self.changes_of(dir).load(Ordering::Acquire),
+        }
+    }
+
+    fn changes_of(&self, dir: u64) -> &AtomicU64 {
+        &self.changes[(dir % COUNTERS as u64) as usize]
+    }
+
+    /// Keeps what a listing has told, unless something was changed meanwhile.
+    pub(crate) fn keep(&self, begun: Begun, attrs: HashMap<OsString, Attrs>) {
+        let Begun { dir, since, changes } = begun;
         if attrs.is_empty() || attrs.len() > self.names_max {
             return;
         }
         let mut listings = self.listings.lock();
+        if self.changes_of(dir).load(Ordering::Acquire) != changes {
+            return;
+        }
         listings.retain(|listing| listing.dir != dir && listing.is_fresh());
         let mut names = attrs.len();
         listings.push_back(Listing { dir, since, attrs });
@@ -77,6 +108,7 @@ impl Listed {
     /// Something was changed there.
     pub(crate) fn forget(&self, dir: u64) {
         let mut listings = self.listings.lock();
+        self.changes_of(dir).fetch_add(1, Ordering::AcqRel);
         if !listings.is_empty() {
             listings.retain(|listing| listing.dir != dir);
         }
@@ -103,9 +135,13 @@ mod tests {
 
     #[test]
     fn attributes_are_given_once_while_they_are_fresh() {
-        let (listed, now) = (Listed::default(), Instant::now());
-        listed.keep(1, now, attrs(3));
-        listed.keep(2, now.checked_sub(KEPT_FOR).expect("a time"), attrs(3));
+        let listed = Listed::default();
+        listed.keep(listed.begin(1), attrs(3));
+        let old = Begun {
+            since: Instant::now().checked_sub(KEPT_FOR).expect("a time"),
+            ..listed.begin(2)
+        };
+        listed.keep(old, attrs(3));
         let take = |dir| listed.take(dir, OsStr::new("2")).and_then(|attrs| attrs.size);
         assert_eq!((take(1), take(1), take(2)), (Some(2), None, None));
         listed.forget(1);
@@ -113,12 +149,21 @@ mod tests {
     }
 
     #[test]
+    fn what_was_listed_before_a_change_is_not_kept_after_it() {
+        let listed = Listed::default();
+        let begun = listed.begin(1);
+        listed.forget(1);
+        listed.keep(begun, attrs(3));
+        assert_eq!(listed.take(1, OsStr::new("2")), None);
+    }
+
+    #[test]
     fn what_is_kept_is_bounded() {
-        let (listed, now) = (Listed::of(100), Instant::now());
+        let listed = Listed::of(100);
         for dir in 0..4 {
-            listed.keep(dir, now, attrs(50));
+            listed.keep(listed.begin(dir), attrs(50));
         }
-        listed.keep(5, now, attrs(101));
+        listed.keep(listed.begin(5), attrs(101));
         let has = |dir| listed.take(dir, OsStr::new("7")).is_some();
         assert_eq!([0, 1, 2, 3, 5].map(has), [false, false, true, true, false]);
     }

@@ -6,7 +6,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use elbow_file::{
     Access, DirEntry, Errno, FileSystemTraits, FileType, Handle, Identity, RenameMode, Result, Space, Stat, Storage,
@@ -148,7 +148,7 @@ impl SftpStorage {
         self.paths.read()
     }
 
-    /// Something in a directory was changed, or is going to be.
+    /// Something in a directory was changed, or may have been.
     fn touched(&self, dir: &Node) {
         self.listed.forget(dir.id());
         if let Some((above, _)) = dir.name() {
@@ -174,16 +174,18 @@ impl SftpStorage {
     fn set_named(&self, dir: &Handle, name: &OsStr, attrs: impl FnOnce(&[u8]) -> Result<Attrs>) -> Result<()> {
         let (dir, _held) = (node(dir)?, self.hold_paths());
         let path = dir.path_of(name)?;
+        let set = self.session.set(&path, &attrs(&path)?);
         self.touched(dir);
-        self.session.set(&path, &attrs(&path)?)
+        set
     }
 
     fn set_open(&self, handle: &Handle, attrs: impl FnOnce(&OpenFile) -> Result<Attrs>) -> Result<()> {
         let (node, file) = file(handle)?;
         file.check(node)?;
-        self.written(node);
         let request = file.request(Ask::Fsetstat).attrs(&attrs(file)?);
-        self.session.ask(request).map_err(|fault| self.why_not_set(node, fault))
+        let set = self.session.ask(request);
+        self.written(node);
+        set.map_err(|fault| self.why_not_set(node, fault))
     }
 
     fn why_not_set(&self, node: &Node, fault: Fault) -> Errno {
@@ -193,7 +195,7 @@ impl SftpStorage {
         }
     }
 
-    /// A file was written to, or is going to be.
+    /// A file was written to, or may have been.
     fn written(&self, node: &Node) {
         if let Some((dir, _)) = node.name() {
             self.listed.forget(dir.id());
@@ -398,7 +400,7 @@ impl Storage for SftpStorage {
     fn list(&self, dir: &Handle) -> Result<Vec<DirEntry>> {
         let (dir, _held) = (node(dir)?, self.hold_paths());
         let path = dir.path()?;
-        let since = Instant::now();
+        let begun = self.listed.begin(dir.id());
         let mut attrs = HashMap::new();
         let names = self.session.names(&path)?.into_iter();
         let entries = names.map(|listed| {
@@ -412,7 +414,7 @@ impl Storage for SftpStorage {
             entry
         });
         let entries = entries.collect();
-        self.listed.keep(dir.id(), since, attrs);
+        self.listed.keep(begun, attrs);
         Ok(entries)
     }
 
@@ -513,9 +515,10 @@ impl Storage for SftpStorage {
     fn write(&self, handle: &Handle, pieces: &[IoSlice<'_>], offset: u64) -> Result<()> {
         let (node, file) = file(handle)?;
         file.check(node)?;
-        self.written(node);
         let length: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        file.write(pieces, offset).map_err(|(at, fault)| match fault {
+        let written = file.write(pieces, offset);
+        self.written(node);
+        written.map_err(|(at, fault)| match fault {
             Fault::Said(Status::Failure) => {
                 let path = node.path().or_else(|_| self.nodes.root().path());
                 let missing = |path: Vec<u8>| self.session.room_is_missing(&path, length - (at - offset));
@@ -528,15 +531,14 @@ impl Storage for SftpStorage {
     fn truncate(&self, handle: &Handle, size: u64) -> Result<()> {
         let (node, file) = file(handle)?;
         file.check(node)?;
-        self.written(node);
         let request = file.request(Ask::Fsetstat).attrs(&with_size(size));
-        self.session
-            .ask(request)
-            .map_err(|fault| match self.why_not_set(node, fault) {
-                // A longer file takes no room.
-                Errno::IO if self.look(file).is_ok_and(|now| now.size < Some(size)) => Errno::FBIG,
-                errno => errno,
-            })
+        let set = self.session.ask(request);
+        self.written(node);
+        set.map_err(|fault| match self.why_not_set(node, fault) {
+            // A longer file takes no room.
+            Errno::IO if self.look(file).is_ok_and(|now| now.size < Some(size)) => Errno::FBIG,
+            errno => errno,
+        })
     }
 
     fn truncate_named(&self, dir: &Handle, name: &OsStr, size: u64) -> Result<()> {
