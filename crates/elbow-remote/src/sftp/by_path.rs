@@ -18,6 +18,9 @@ const NAMES_MAX: usize = 1 << 24;
 /// So many requests for names are under way at once at first, and later: most directories are told in one answer, and their end in the next.
 const LISTS_FIRST: usize = 2;
 const LISTS_LATER: usize = 16;
+/// A name is tried to be made so often while others make and remove it.
+const MAKES: usize = 5;
+pub(crate) const FAILURE: Fault = Fault::Said(Status::Failure);
 
 impl Session {
     /// Asks for something that has no other answer than that it was done.
@@ -29,8 +32,29 @@ impl Session {
     pub(crate) fn open_new(&self, path: &[u8], mode: u32) -> Result<Vec<u8>> {
         let flags = open_flags::READ | open_flags::WRITE | open_flags::CREATE | open_flags::EXCLUSIVE;
         let request = Request::new(Ask::Open).string(path).u32(flags);
-        let opened = self.send(request.attrs(&with_mode(mode))).handle();
-        opened.map_err(|fault| self.why_not_opened(fault, || self.why_not_made(path, fault)))
+        let request = request.attrs(&with_mode(mode));
+        self.make(path, || self.send(request.clone()).handle())
+            .map_err(|(fault, is_there)| self.why_not_opened(fault, || self.why_not_made(path, fault, is_there)))
+    }
+
+    /// Makes a name by a request; why not.
+    pub(crate) fn make_name(&self, path: &[u8], request: &Request) -> Result<()> {
+        self.make(path, || self.ask(request.clone()))
+            .map_err(|(fault, is_there)| self.why_not_made(path, fault, is_there))
+    }
+
+    /// Makes a name; when that fails, also whether it is there. One that is not may have been there a moment before, as the name of a turn that others
+    /// take: then it is made once more.
+    fn make<T>(&self, path: &[u8], make: impl Fn() -> Answered<T>) -> std::result::Result<T, (Fault, bool)> {
+        let mut made = make();
+        for _ in 1..MAKES {
+            match made {
+                Err(Fault::Said(Status::Failure)) if self.lstat(path).is_ok() => return Err((FAILURE, true)),
+                Err(Fault::Said(Status::Failure)) => made = make(),
+                _ => break,
+            }
+        }
+        made.map_err(|fault| (fault, fault == FAILURE && self.lstat(path).is_ok()))
     }
 
     /// Opens what is there, whatever it is, following links; the handle.
@@ -120,8 +144,8 @@ impl Session {
                 renamed => renamed,
             }
         };
-        renamed.map_err(|fault| match (fault, mode) {
-            (Fault::Said(Status::Failure), RenameMode::NoReplace) => self.why_not_made(to, fault),
+        renamed.map_err(|fault| match mode {
+            RenameMode::NoReplace if fault == FAILURE && self.lstat(to).is_ok() => Errno::EXIST,
             _ => self.why_not_renamed((from, to), fault, || self.is_empty(to)),
         })
     }

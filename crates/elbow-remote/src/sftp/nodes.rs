@@ -19,7 +19,7 @@ use elbow_file::{Errno, Result};
 use parking_lot::Mutex;
 
 /// Longer paths than Linux takes are refused here: a server may take one for the end of the conversation.
-const PATH_BYTES_MAX: usize = 4095;
+pub(crate) const PATH_BYTES_MAX: usize = 4095;
 /// The names of nodes that are gone are removed when there are so many, and again at twice as many as are left.
 const SWEEP_FIRST: usize = 1024;
 

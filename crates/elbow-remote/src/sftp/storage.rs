@@ -15,9 +15,10 @@ use elbow_file::{
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use super::attributes::{found, with_mode, with_owner, with_size, with_times};
+use super::by_path::FAILURE;
 use super::files::OpenFile;
 use super::listed::Listed;
-use super::nodes::{Node, Nodes, ino_of};
+use super::nodes::{Node, Nodes, PATH_BYTES_MAX, ino_of};
 use super::server::Server;
 use super::session::{Answered, Fault, Session};
 use super::why::kind_of;
@@ -279,30 +280,26 @@ impl Storage for SftpStorage {
     fn mkdir(&self, dir: &Handle, name: &OsStr, mode: u32) -> Result<()> {
         let (dir, _held) = (node(dir)?, self.hold_paths());
         let path = dir.path_of(name)?;
-        let made = self
-            .session
-            .ask(Request::new(Ask::Mkdir).string(&path).attrs(&with_mode(mode)));
+        let request = Request::new(Ask::Mkdir).string(&path).attrs(&with_mode(mode));
+        let made = self.session.make_name(&path, &request);
         self.touched(dir);
-        made.map_err(|fault| self.session.why_not_made(&path, fault))
+        made
     }
 
     fn symlink(&self, target: &OsStr, dir: &Handle, name: &OsStr) -> Result<()> {
         let (dir, _held) = (node(dir)?, self.hold_paths());
         let path = dir.path_of(name)?;
-        // As nodes do with paths.
-        if target.is_empty() || target.len() > 4095 || target.as_bytes().contains(&0) {
-            return Err(if target.len() > 4095 {
-                Errno::NAMETOOLONG
-            } else {
-                Errno::NOENT
-            });
+        match target.as_bytes() {
+            b"" => return Err(Errno::NOENT),
+            long if long.len() > PATH_BYTES_MAX => return Err(Errno::NAMETOOLONG),
+            bytes if bytes.contains(&0) => return Err(Errno::INVAL),
+            _ => {}
         }
         // The target first: so all servers have it, whatever the draft says.
-        let made = self
-            .session
-            .ask(Request::new(Ask::Symlink).string(target.as_bytes()).string(&path));
+        let request = Request::new(Ask::Symlink).string(target.as_bytes()).string(&path);
+        let made = self.session.make_name(&path, &request);
         self.touched(dir);
-        made.map_err(|fault| self.session.why_not_made(&path, fault))
+        made
     }
 
     fn mknod(&self, dir: &Handle, name: &OsStr, kind: FileType, mode: u32, _rdev: u64) -> Result<()> {
@@ -320,13 +317,12 @@ impl Storage for SftpStorage {
         if !self.session.server.links {
             return Err(Errno::PERM); // link(2): the file system has no hard links
         }
-        let linked = self
-            .session
-            .ask(Request::extended(Server::LINK).string(&from).string(&to));
+        let request = Request::extended(Server::LINK).string(&from).string(&to);
+        let linked = self.session.make_name(&to, &request);
         self.touched(dir);
         self.touched(new_dir);
-        linked.map_err(|fault| match self.session.why_not_made(&to, fault) {
-            Errno::IO => self.session.why_not_renamed((&from, &to), fault, || true),
+        linked.map_err(|errno| match errno {
+            Errno::IO => self.session.why_not_renamed((&from, &to), FAILURE, || true),
             errno => errno,
         })
     }

@@ -71,12 +71,12 @@ impl Session {
         room(&fields).ok_or(Fault::Lost(Errno::PROTO))
     }
 
-    /// Why no name could be made.
-    pub(crate) fn why_not_made(&self, path: &[u8], fault: Fault) -> Errno {
-        match fault {
-            Fault::Said(Status::Failure) if self.lstat(path).is_ok() => Errno::EXIST,
-            other => self.why_not(path, other),
+    /// Why no name could be made that is there, or is not.
+    pub(crate) fn why_not_made(&self, path: &[u8], fault: Fault, is_there: bool) -> Errno {
+        if is_there {
+            return Errno::EXIST;
         }
+        self.why_not(path, fault)
     }
 
     /// Why nothing could be changed at a path.

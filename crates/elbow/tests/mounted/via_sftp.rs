@@ -364,6 +364,32 @@ fn results_that_a_full_disk_refuses_over_sftp_are_kept_and_resumed() {
     assert_eq!(staging_below(&far), 0);
 }
 
+/// Sizes and whole seconds do not tell that another job has written meanwhile: without turns nine of twelve were counted.
+#[test]
+fn jobs_over_sftp_of_one_machine_take_turns() {
+    let Some(testbed) = Testbed::new() else { return };
+    fs::write(testbed.path("far/count"), "1000").expect("a file");
+    let count = || {
+        let run = testbed
+            .sftp(&[], "n=$(cat near/count); sleep 0.2; echo $((n + 1)) > near/count")
+            .finish();
+        assert!(matches!(run.code, 0 | 125), "{}: {}", run.code, run.err);
+        u32::from(run.code == 0)
+    };
+    fs::create_dir(testbed.path("near")).expect("a directory");
+    let committed: u32 = std::thread::scope(|scope| {
+        let jobs: Vec<_> = (0..4).map(|_| scope.spawn(|| count() + count())).collect();
+        jobs.into_iter().map(|job| job.join().expect("no panic")).sum()
+    });
+    let counted = fs::read_to_string(testbed.path("far/count")).expect("a file");
+    assert_eq!(
+        counted.trim(),
+        (1000 + committed).to_string(),
+        "{committed} were committed"
+    );
+    assert!(committed > 0);
+}
+
 /// By `elbow` where it is, else over SFTP, else through the mount.
 #[test]
 fn an_sshfs_mount_is_reached_over_sftp_where_no_elbow_is() {
