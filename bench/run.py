@@ -31,7 +31,7 @@ from harness.build import BUILT, PROFILE, ROOT, Parser
 STORAGES = ["slowfs2", "ssh0.5", "ssh5", "far0.5", "far5", "far50", "far5-100m", "nfs3-2", "nfs4-2", "nfs3-10", "nfs4-10", "local"]
 JOBS = ["tar", "unzip", "rm", "cp", "make", "read", "find", "git"]
 READING_JOBS = ["read", "find", "git"]  # On storages without a mount; of an old file of 1 GiB and old trees of 20,000.
-PEERS = ["direct", "elbow", "elbow --via", "tmpfs+rsync", "tmpfs+copy32", "ssh tar", "CannyFS"]
+PEERS = ["direct", "elbow", "elbow --via", "elbow over SFTP", "tmpfs+rsync", "tmpfs+copy32", "ssh tar", "CannyFS"]
 LOCAL_JOBS = ["tar", "make"]  # What the mount costs on a fast disk.
 FILES, TINY_FILES = 2335, 60
 # Where every operation takes long, the whole input takes the peers that do one after another hours.
@@ -174,9 +174,9 @@ class Bench:
         stage = self.memory
         known = [peers.Direct(), peers.Elbow(self.options.elbow)]
         if isinstance(place, storage.Far):
-            known = [peers.ElbowVia(self.options.elbow), peers.SshTar(stage)]
+            known = [peers.ElbowVia(self.options.elbow), peers.ElbowSftp(self.options.elbow), peers.SshTar(stage)]
         elif not isinstance(place, storage.Local):
-            known.append(peers.ElbowVia(self.options.elbow))
+            known += [peers.ElbowVia(self.options.elbow), peers.ElbowSftp(self.options.elbow)]
             known += [peers.Rsync(stage), peers.ParallelCopy(stage, self.programs), peers.SshTar(stage)]
             known += self._cannyfs()
         wanted = self.options.peers

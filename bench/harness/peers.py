@@ -73,17 +73,28 @@ class ElbowVia(Peer):
 
     def __init__(self, program):
         self.program = program
+        self.far_program = program
 
     def can(self, job, storage):
         return isinstance(storage, Ssh)
 
     def run(self, job, storage):
-        environment = ["env", f"ELBOW_SSH={storage.ssh_program()}", f"ELBOW_VIA_PROGRAM={self.program}"]
+        environment = ["env", f"ELBOW_SSH={storage.ssh_program()}", f"ELBOW_VIA_PROGRAM={self.far_program}"]
         via = ["--on", storage.mount, "--via", f"ssh://{storage.host}{storage.backing}", "--json"]
         # The directory is there only in the job.
         inside = ["env", "-C", storage.mount / job.directory, *job.command]
         seconds, done = timed([*environment, self.program, "run", *via, "--", *inside], cwd=storage.mount)
         return Run(seconds, summary(done.stderr))
+
+
+class ElbowSftp(ElbowVia):
+    """The same where no elbow is at the other end."""
+
+    name = "elbow over SFTP"
+
+    def __init__(self, program):
+        super().__init__(program)
+        self.far_program = ""
 
 
 class Rsync(Peer):

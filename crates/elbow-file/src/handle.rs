@@ -69,6 +69,12 @@ impl Handle {
         }))
     }
 
+    /// Whether it is a descriptor of this machine.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        matches!(self.0.object, Object::Descriptor(_))
+    }
+
     /// What [`Handle::of_elsewhere`] took over; `None` for a descriptor, and for what another storage has made.
     #[must_use]
     pub fn elsewhere<T: Any>(&self) -> Option<&T> {

@@ -32,7 +32,7 @@ struct CreateSlots {
 pub(crate) struct Graph {
     queue: VecDeque<(Ino, Time)>,
     create_slots: HashMap<Ino, CreateSlots>,
-    /// Creations come from far away: who is on the way stands in nobody's way.
+    /// Creations go far away, past the kernel here: who is on the way stands in nobody's way.
     pub(crate) is_far: bool,
     /// Nodes that have a slot to be created in a directory, and in which.
     creating: HashMap<Ino, Ino>,

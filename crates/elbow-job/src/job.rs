@@ -112,7 +112,7 @@ impl Job {
             handles_max,
         };
         let mut model = Model::new(&stat, root.clone(), space, config);
-        model.graph.is_far = storage.far_end().is_some();
+        model.graph.is_far = !root.is_here();
         let state = SharedState {
             model,
             pool: Pool::new(options.in_flight),

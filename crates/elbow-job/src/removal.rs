@@ -15,6 +15,8 @@ use crate::parallel::STACK_BYTES;
 use crate::step_counter::StepCounter;
 
 const OWNER_ALL: u32 = 0o700;
+/// Names that are removed one after the other where each waits for a round trip and for nobody else.
+const UNLINKS_FAR: usize = 8;
 /// About two seconds in all: a slow server has answered by then.
 const HIDDEN_FILE_PAUSES_MS: [u64; 7] = [10, 20, 50, 100, 300, 500, 1000];
 
@@ -27,7 +29,7 @@ struct PendingRemoval {
     base: Handle,
     name: OsString,
     handle: OnceLock<Handle>,
-    /// Directories in it that are not removed yet, and one for all its other entries.
+    /// Directories in it that are not removed yet, and one for each task that removes other entries.
     left: AtomicUsize,
 }
 
@@ -35,8 +37,8 @@ enum Task {
     /// Whatever has the name of a tree, perhaps a file.
     Top(Arc<PendingRemoval>),
     Enter(Arc<PendingRemoval>),
-    /// Removes all that is not a directory. One task for all of one directory: the kernel lets only one removal
-    /// into a directory at a time, so more would only keep threads from other directories.
+    /// Removes what is not a directory. One task for all of one directory: the kernel lets only one removal
+    /// into a directory at a time, so more would only keep threads from other directories. Where no kernel stands before it there are several.
     Unlink(Arc<PendingRemoval>, Vec<OsString>),
 }
 
@@ -275,7 +277,7 @@ fn remove_task(storage: &dyn Storage, task: Task, counter: &StepCounter) -> Resu
 }
 
 fn enter(storage: &dyn Storage, dir: &Arc<PendingRemoval>) -> Result<Vec<Task>, Errno> {
-    // One for the entries that are no directories, so that it cannot reach 0 before they are gone.
+    // One for the first of the entries that are no directories, so that it cannot reach 0 before they are gone.
     dir.left.store(1, Ordering::Release);
     let handle = dir.open(storage)?;
     let entries = list(storage, dir, handle)?;
@@ -292,8 +294,14 @@ fn enter(storage: &dyn Storage, dir: &Arc<PendingRemoval>) -> Result<Vec<Task>, 
             names.push(entry.name);
         }
     }
-    dir.left.fetch_add(tasks.len(), Ordering::AcqRel);
-    tasks.push(Task::Unlink(dir.clone(), names));
+    let at_once = if handle.is_here() { names.len() } else { UNLINKS_FAR };
+    let mut names = names.into_iter();
+    let mut unlinks = vec![names.by_ref().take(at_once).collect::<Vec<_>>()];
+    while names.len() > 0 {
+        unlinks.push(names.by_ref().take(at_once).collect());
+    }
+    dir.left.fetch_add(tasks.len() + unlinks.len() - 1, Ordering::AcqRel);
+    tasks.extend(unlinks.into_iter().map(|names| Task::Unlink(dir.clone(), names)));
     Ok(tasks)
 }
 

@@ -50,6 +50,14 @@ pub enum ConnectError {
         /// The beginning of it.
         said: String,
     },
+    /// It is not an SFTP server that answered.
+    #[error("{host}: no SFTP server answered: {error}")]
+    NotSftp {
+        /// Where.
+        host: String,
+        /// What is wrong with the answer.
+        error: io::Error,
+    },
     /// The far end has another version.
     #[error(
         "{host}: `elbow` there speaks version {theirs} of the protocol, this one {VERSION}; install the same version on both"

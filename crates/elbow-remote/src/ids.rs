@@ -42,6 +42,12 @@ impl<S> SwappedIds<S> {
         }
     }
 
+    /// For this process, over a storage where its user and group are these.
+    #[must_use]
+    pub fn of_far(storage: S, (uid, gid): (u32, u32)) -> Self {
+        Self::new(storage, NearUser { uid, gid })
+    }
+
     /// A user and a group as the other end knows them.
     pub fn owner(&self, (uid, gid): (u32, u32)) -> (u32, u32) {
         (self.uids.of(uid), self.gids.of(gid))

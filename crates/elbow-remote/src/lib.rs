@@ -25,11 +25,13 @@ mod objects;
 mod packing;
 mod read_ahead;
 mod serve;
+mod sftp;
 mod ssh;
 mod storage;
 
 pub use greet::ConnectError;
 pub use ids::SwappedIds;
 pub use serve::{Greeted, NearUser, ServeError, greeted};
+pub use sftp::SftpStorage;
 pub use ssh::{BadTarget, Login, Ssh, SshTarget};
 pub use storage::RemoteStorage;

@@ -1,4 +1,4 @@
-//! The way to another machine: the user's own ssh(1), and `elbow serve` at its end.
+//! The way to another machine: the user's own ssh(1), and `elbow serve` or an SFTP server at its end.
 //!
 //! Nothing listens anywhere, and nothing runs after the connection has ended. The near end is told that there is a far end by its first
 //! bytes: a shell that prints something there before (a greeting in `.bashrc`) is told from it, and named.
@@ -6,19 +6,20 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use elbow_file::Errno;
-use percent_encoding::percent_decode_str;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode, utf8_percent_encode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 use url::Url;
 
 use crate::greet::ConnectError;
 use crate::link::Link;
+use crate::sftp::{Session, SftpStorage};
 use crate::storage::RemoteStorage;
 
 /// What ssh(1) ends with when there was no connection.
@@ -87,6 +88,37 @@ impl FromStr for SshTarget {
     }
 }
 
+/// What means something else in an address, or to a shell.
+const WRITTEN_OUT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
+
+impl SshTarget {
+    /// The address, as [`FromStr`] takes it and a shell does.
+    #[must_use]
+    pub fn address(&self) -> String {
+        let user = self
+            .user
+            .as_ref()
+            .map(|user| format!("{}@", utf8_percent_encode(user, WRITTEN_OUT)));
+        let host = match self.host.contains(':') {
+            true => format!("[{}]", self.host),
+            false => self.host.clone(),
+        };
+        let port = self.port.map(|port| format!(":{port}"));
+        let path = self.path.as_ref().map(|path| {
+            let below_home = if path.is_absolute() { "" } else { "/~/" };
+            let path = percent_encode(path.as_os_str().as_bytes(), WRITTEN_OUT);
+            format!("{below_home}{path}")
+        });
+        let part = Option::unwrap_or_default;
+        format!("ssh://{}{host}{}{}", part(user), part(port), part(path))
+    }
+}
+
 impl std::fmt::Display for SshTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.user {
@@ -127,7 +159,14 @@ impl Default for Login {
 #[derive(Debug)]
 pub struct Ssh {
     child: Child,
-    link: Option<Arc<Link>>,
+    line: Option<Line>,
+}
+
+/// Who can end what is said.
+#[derive(Debug)]
+enum Line {
+    Elbow(Arc<Link>),
+    Sftp(Arc<Session>),
 }
 
 impl Ssh {
@@ -136,7 +175,39 @@ impl Ssh {
     /// # Errors
     /// Why there is no connection.
     pub fn connect(target: &SshTarget, root: &Path, login: &Login) -> Result<(RemoteStorage, Self), ConnectError> {
-        let mut command = command(target, root, login);
+        let (mut ssh, from, to) = Self::start(elbow_command(target, root, login), login)?;
+        ssh.wait_for(&from, target, login)?;
+        match RemoteStorage::connect(&target.to_string(), from, to) {
+            Ok(storage) => {
+                if login.compresses {
+                    storage.link().compress();
+                }
+                ssh.line = Some(Line::Elbow(storage.link()));
+                Ok((storage, ssh))
+            }
+            Err(error) => Err(ssh.explained(error, target, login)),
+        }
+    }
+
+    /// Connects to the SFTP server of another machine, which every sshd(8) has, for a directory there.
+    ///
+    /// # Errors
+    /// Why there is no connection.
+    pub fn connect_sftp(target: &SshTarget, root: &Path, login: &Login) -> Result<(SftpStorage, Self), ConnectError> {
+        let (mut ssh, from, mut to) = Self::start(sftp_command(target, login), login)?;
+        // It says nothing before it is greeted. What cannot be said is told by who has ended.
+        let _ = Session::greet(&mut to);
+        ssh.wait_for(&from, target, login)?;
+        match SftpStorage::of_greeted(&target.to_string(), root, from, to) {
+            Ok(storage) => {
+                ssh.line = Some(Line::Sftp(storage.session()));
+                Ok((storage, ssh))
+            }
+            Err(error) => Err(ssh.explained(error, target, login)),
+        }
+    }
+
+    fn start(mut command: Command, login: &Login) -> Result<(Self, ChildStdout, ChildStdin), ConnectError> {
         let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = started.map_err(|error| ConnectError::NotStarted {
             program: login.ssh.clone().into(),
@@ -144,31 +215,24 @@ impl Ssh {
         })?;
         let (to, from) = (child.stdin.take(), child.stdout.take());
         let (to, from) = to.zip(from).expect("both are pipes");
-        let mut ssh = Self { child, link: None };
-        if !waited_for(&from, login) {
-            let _ = ssh.child.kill();
-            return Err(ConnectError::Interrupted {
-                host: target.to_string(),
-            });
+        Ok((Self { child, line: None }, from, to))
+    }
+
+    /// Waits for the first words of the far end, or its end.
+    fn wait_for(&mut self, from: &ChildStdout, target: &SshTarget, login: &Login) -> Result<(), ConnectError> {
+        if waited_for(from, login) {
+            return Ok(());
         }
-        match RemoteStorage::connect(&target.to_string(), from, to) {
-            Ok(storage) => {
-                if login.compresses {
-                    storage.link().compress();
-                }
-                ssh.link = Some(storage.link());
-                Ok((storage, ssh))
-            }
-            // Ctrl-C ends ssh(1) as well, which may be seen first.
-            Err(_) if (login.is_ended)() => Err(ConnectError::Interrupted {
-                host: target.to_string(),
-            }),
-            Err(error) => Err(ssh.explained(error, target, login)),
-        }
+        let _ = self.child.kill();
+        Err(interrupted(target))
     }
 
     /// Who ended first knows why.
     fn explained(mut self, error: ConnectError, target: &SshTarget, login: &Login) -> ConnectError {
+        if (login.is_ended)() {
+            // Ctrl-C ends ssh(1) as well, which may be seen first.
+            return interrupted(target);
+        }
         let ended = matches!(error, ConnectError::Broken { .. }).then(|| self.wait(END_PATIENCE));
         let host = target.to_string();
         match ended.flatten().and_then(|status| status.code()) {
@@ -197,13 +261,21 @@ impl Ssh {
 impl Drop for Ssh {
     /// Closes the connection, and waits for the far end, which may have a job to end.
     fn drop(&mut self) {
-        if let Some(link) = self.link.take() {
-            link.close();
+        match self.line.take() {
+            Some(Line::Elbow(link)) => link.close(),
+            Some(Line::Sftp(session)) => session.close(),
+            None => {}
         }
         if self.wait(END_PATIENCE).is_none() {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
+    }
+}
+
+fn interrupted(target: &SshTarget) -> ConnectError {
+    ConnectError::Interrupted {
+        host: target.to_string(),
     }
 }
 
@@ -221,7 +293,8 @@ fn waited_for(from: &ChildStdout, login: &Login) -> bool {
     }
 }
 
-fn command(target: &SshTarget, root: &Path, login: &Login) -> Command {
+/// ssh(1) with all but what is to be run.
+fn ssh_command(target: &SshTarget, login: &Login) -> Command {
     let mut command = Command::new(&login.ssh);
     if login.is_batch {
         command.args(["-o", "BatchMode=yes"]);
@@ -233,7 +306,19 @@ fn command(target: &SshTarget, root: &Path, login: &Login) -> Command {
         command.arg("-l").arg(user);
     }
     // No terminal, no agent and no window is needed there.
-    command.args(["-T", "-a", "-x", "--", &target.host]);
+    command.args(["-T", "-a", "-x"]);
+    command
+}
+
+fn sftp_command(target: &SshTarget, login: &Login) -> Command {
+    let mut command = ssh_command(target, login);
+    command.args(["-s", "--", &target.host, "sftp"]);
+    command
+}
+
+fn elbow_command(target: &SshTarget, root: &Path, login: &Login) -> Command {
+    let mut command = ssh_command(target, login);
+    command.args(["--", &target.host]);
     let mut words = Vec::new();
     for word in [
         login.elbow.as_os_str(),
@@ -286,6 +371,14 @@ mod tests {
             "below the home directory"
         );
         assert_eq!(path("ssh://box/~/"), None);
+        for address in [
+            "ssh://box",
+            "ssh://alice@[fe80::1]:2222/home/my%20files",
+            "ssh://box/",
+            "ssh://box/~/a-b/c%27d%FF",
+        ] {
+            assert_eq!(target(address).unwrap().address(), address);
+        }
     }
 
     #[test]
@@ -313,7 +406,7 @@ mod tests {
             port: Some(2222),
             ..plain("box")
         };
-        let command = command(&all, Path::new("/it's; rm -rf $HOME"), &Login::default());
+        let command = elbow_command(&all, Path::new("/it's; rm -rf $HOME"), &Login::default());
         let words: Vec<&OsStr> = command.get_args().collect();
         assert_eq!(words[..9], ["-p", "2222", "-l", "alice", "-T", "-a", "-x", "--", "box"]);
         let told = shlex::split(words[9].to_str().unwrap()).unwrap();

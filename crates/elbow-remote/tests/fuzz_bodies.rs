@@ -77,6 +77,7 @@ fn no_bytes_break_a_body() {
         let bytes = noise(rng, length);
         bodies::requests(&bytes);
         bodies::replies(&bytes);
+        bodies::sftp(&bytes);
     });
 }
 
@@ -97,4 +98,58 @@ fn no_messages_break_a_body() {
     });
     let made = made.into_inner();
     assert!(made > 100, "only {made} names were made: no request meant anything");
+}
+
+/// A packet of a kind that is an answer, with a number that may have been asked by, and fields of which some are right.
+fn sftp_answer(rng: &mut StdRng, number: u32) -> Vec<u8> {
+    let kinds = [101, 102, 103, 104, 105, 201];
+    let kind = kinds[rng.random_range(0..kinds.len())];
+    let text = |rng: &mut StdRng| {
+        let length = rng.random_range(0..4);
+        let text: Vec<u8> = (0..length)
+            .map(|_| b"abcdefgh\xff\x80\n./\0"[rng.random_range(0..14)])
+            .collect();
+        [&(length as u32).to_be_bytes()[..], &text].concat()
+    };
+    let attrs = |rng: &mut StdRng| {
+        let kind = [0o100_000u32, 0o040_000, 0o120_000][rng.random_range(0..3)];
+        [4u32.to_be_bytes(), (kind | 0o644).to_be_bytes()].concat()
+    };
+    let mut fields = match kind {
+        101 => rng.random_range(0..10u32).to_be_bytes().to_vec(),
+        102 | 103 => text(rng),
+        104 => {
+            let count = rng.random_range(0..4u32);
+            let names = (0..count).flat_map(|_| [text(rng), text(rng), attrs(rng)].concat());
+            let names: Vec<u8> = names.collect();
+            [&count.to_be_bytes()[..], &names].concat()
+        }
+        105 => attrs(rng),
+        _ => noise(rng, 88),
+    };
+    if rng.random_bool(0.05) {
+        fields = noise(rng, fields.len());
+    }
+    bodies::sftp_packet(kind, number, &fields)
+}
+
+#[test]
+fn no_answers_of_an_sftp_server_break_a_body() {
+    let listed = AtomicUsize::new(0);
+    for_each_seed(1_000, |rng| {
+        // A listing that has an end first, so that something is believed sometimes.
+        let (mut answers, mut first) = (Vec::new(), 4);
+        if rng.random_bool(0.5) {
+            answers.extend(bodies::sftp_packet(102, 4, &[0, 0, 0, 1, b'h']));
+            answers.extend(sftp_answer(rng, 5));
+            answers.extend(bodies::sftp_packet(101, 6, &[0, 0, 0, 1]));
+            first = 7;
+        }
+        for number in first..first + rng.random_range(2..25) {
+            answers.extend(sftp_answer(rng, number));
+        }
+        listed.fetch_add(bodies::sftp(&answers), Ordering::Relaxed);
+    });
+    let listed = listed.into_inner();
+    assert!(listed > 10, "only {listed} names were listed: no answer meant anything");
 }

@@ -263,7 +263,7 @@ pub(crate) enum Compress {
 /// How a directory is reached.
 #[derive(Args, Debug, Default)]
 pub(crate) struct ViaArgs {
-    /// Reach DIR by ssh instead of through its mount, which need not be there: `ssh://[USER@]HOST[:PORT][/PATH]`; `auto` does so for what sshfs has mounted.
+    /// Reach DIR by ssh instead of through its mount, which need not be there: `ssh://[USER@]HOST[:PORT][/PATH]`; `auto` does so for what sshfs has mounted. By elbow there, or its SFTP server.
     #[arg(long, value_name = "ssh://HOST/PATH|auto", env = "ELBOW_VIA", hide_env = true)]
     via: Option<Via>,
 

@@ -9,18 +9,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use elbow_file::{Handle, RealStorage, Storage};
 use elbow_job::{
     Abandoned, Cause, Job, JobError, Kept, Options, Outcome, RecoverAction, Recovered, SavedJob, UnfinishedJob,
 };
 use elbow_mount::{JobDirectory, MountError};
-use elbow_remote::{RemoteStorage, Ssh};
+use elbow_remote::Ssh;
 
 use crate::cli::{self, JobArgs, ViaArgs};
 use crate::output::strerror;
 use crate::size;
-use crate::via::{Far, Reached};
+use crate::via::{Connected, Far, Reached};
 
 /// Memory for written data, if not said otherwise: this part of RAM, and at most so much.
 const MEMORY_SHARE: u64 = 4;
@@ -117,13 +117,15 @@ pub(crate) struct Site {
     storage: Arc<dyn Storage>,
     root: Handle,
     pub(crate) reached: Reached,
+    /// What `--via` has to say to get there again.
+    via: Option<String>,
     /// The connection to the storage; it ends before the directory goes that was made for it.
     _connection: Option<Ssh>,
     _made: Option<MadeDirectory>,
 }
 
 /// Whether a mount shows what a storage has: the directory, as far as it can be told by its names and its time.
-fn shows_the_same(directory: &Path, storage: &RemoteStorage) -> bool {
+fn shows_the_same(directory: &Path, far: &Connected) -> bool {
     let here = || {
         let modified = std::fs::metadata(directory).ok()?.mtime();
         let names = std::fs::read_dir(directory).ok()?;
@@ -131,9 +133,8 @@ fn shows_the_same(directory: &Path, storage: &RemoteStorage) -> bool {
         Some((modified, names.ok()?))
     };
     let there = || {
-        let root = storage.root();
-        let modified = storage.stat_handle(&root).ok()?.mtime.seconds;
-        let names = storage.list(&root).ok()?.into_iter().map(|entry| entry.name);
+        let modified = far.storage.stat_handle(&far.root).ok()?.mtime.seconds;
+        let names = far.storage.list(&far.root).ok()?.into_iter().map(|entry| entry.name);
         Some((modified, names.collect::<BTreeSet<OsString>>()))
     };
     here().is_some_and(|here| there() == Some(here))
@@ -190,12 +191,8 @@ impl Site {
                 continue;
             };
             match Self::connect(directory, &far, by.compresses()) {
-                Ok(site) => {
-                    notes.push(format!(
-                        "{} is stored by `elbow` on {}",
-                        directory.display(),
-                        far.target
-                    ));
+                Ok((site, how)) => {
+                    notes.push(format!("{} is stored {how}", directory.display()));
                     sites.push(site);
                 }
                 Err(error) if optional => {
@@ -213,23 +210,25 @@ impl Site {
         Ok((sites, notes))
     }
 
-    fn connect(directory: &Path, far: &Far, compresses: bool) -> anyhow::Result<Self> {
+    /// Gives also how it is reached, in words.
+    fn connect(directory: &Path, far: &Far, compresses: bool) -> anyhow::Result<(Self, String)> {
         let made = MadeDirectory::at(directory)?;
         let place = JobDirectory::of_elsewhere(directory)?;
-        let connected = Ssh::connect(&far.target, &far.root, &far.login(compresses));
-        let (storage, connection) = connected.map_err(|error| anyhow!(Far::advice(&error)))?;
-        if far.is_optional && !shows_the_same(directory, &storage) {
+        let connected = far.connect(compresses)?;
+        if far.is_optional && !shows_the_same(directory, &connected) {
             // The mount may go by another port, or to another machine of that name.
             bail!("{}: what is there is not what the mount shows", far.target);
         }
-        Ok(Self {
+        let site = Self {
             place,
-            root: storage.root(),
-            storage: Arc::new(storage),
-            reached: Reached::Elbow,
-            _connection: Some(connection),
+            root: connected.root,
+            storage: connected.storage,
+            reached: connected.reached,
+            via: Some(far.address()),
+            _connection: Some(connected.connection),
             _made: made,
-        })
+        };
+        Ok((site, connected.note))
     }
 
     fn open(place: JobDirectory) -> Result<Self, MountError> {
@@ -242,6 +241,7 @@ impl Site {
             storage: Arc::new(RealStorage),
             root,
             reached: Reached::Mount,
+            via: None,
             _connection: None,
             _made: None,
         })
@@ -256,6 +256,22 @@ impl Site {
         (&self.storage, &self.root)
     }
 
+    /// A text in which commands go the way that this one went.
+    pub(crate) fn told(&self, text: &str) -> String {
+        let Some(via) = &self.via else {
+            return text.to_owned();
+        };
+        let (shown, quoted) = (self.path().display().to_string(), quoted(self.path()));
+        let tell = |text: String, command: &str| {
+            let plain = format!("{command} {quoted}");
+            let text = text.replace(&format!("{command} {shown}"), &plain);
+            text.replace(&plain, &format!("{plain} --via {via}"))
+        };
+        ["elbow recover", "elbow resume"]
+            .iter()
+            .fold(text.to_owned(), |text, command| tell(text, command))
+    }
+
     /// Something open on its storage, where that is here.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         (self.reached == Reached::Mount).then(|| self.root.as_fd())
@@ -268,7 +284,7 @@ impl Site {
         let mut found = found.with_context(|| format!("{}: cannot look for dead jobs", self.path().display()))?;
         found
             .iter_mut()
-            .for_each(|job| job.message = named(&job.message, self.path()));
+            .for_each(|job| job.message = self.told(&named(&job.message, self.path())));
         Ok(found)
     }
 
@@ -370,7 +386,7 @@ impl Site {
             let found = elbow_job::retry(&self.storage, &self.root, &self.name_of(job, "changed")?, force);
             let found = found.map_err(|error| located(error, self.path()));
             let mut found = found.with_context(|| format!("{}: cannot try a job again", self.path().display()))?;
-            found.message = named(&found.message, self.path());
+            found.message = self.told(&named(&found.message, self.path()));
             Ok(found)
         };
         jobs.iter().map(retry).collect()
@@ -496,7 +512,7 @@ pub(crate) fn kept_line(site: &Site, found: &[Recovered]) -> Option<String> {
     let line = format!(
         "kept since earlier: {names}; why, and what goes on: elbow recover {directory} --show; to remove one: elbow recover {directory} --drop NAME"
     );
-    (!kept.is_empty()).then_some(line)
+    (!kept.is_empty()).then(|| site.told(&line))
 }
 
 /// What goes on with the kept jobs of a directory, to be typed as it is.

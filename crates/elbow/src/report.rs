@@ -55,7 +55,7 @@ pub(crate) struct Report {
     pub(crate) bytes_acknowledged: u64,
     pub(crate) bytes_written: u64,
     pub(crate) mean_in_flight: f64,
-    /// How the storage was reached: `mount` if it was so for any of the directories.
+    /// How the storage was reached: `mount` if it was so for any of the directories, else `sftp`.
     #[serde(default)]
     pub(crate) via: Reached,
     /// Each directory's end.
@@ -229,6 +229,14 @@ impl Report {
             missing: kept.iter().flat_map(|kept| &kept.missing).map(PathName::of).collect(),
         });
         self.messages.extend(message.lines().map(str::to_owned));
+    }
+
+    /// Says the ends of directories in other words.
+    pub(crate) fn retell(&mut self, tell: impl Fn(&str) -> String) {
+        let directories = self.directories.iter_mut().map(|directory| &mut directory.message);
+        directories
+            .chain(&mut self.messages)
+            .for_each(|message| *message = tell(message));
     }
 
     fn add_conflicts(&mut self, directory: &Path, ending: &JobEnd) {

@@ -82,6 +82,7 @@ fn resume(args: &ResumeArgs) -> anyhow::Result<Report> {
             outcome => report.add(site.path(), job, &JobEnd::of_kept(outcome, began.elapsed()), ""),
         }
     }
+    report.retell(|text| site.told(text));
     if !report.is_committed() {
         report.exit_code = exit::ELBOW_FAILED;
     }

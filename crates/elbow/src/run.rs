@@ -124,10 +124,8 @@ fn attempts(args: &RunArgs, started: SystemTime, so_far: &RunState) -> anyhow::R
     if !args.quiet {
         so_far.note(notes);
     }
-    let through_mount = sites.iter().any(|site| site.reached == Reached::Mount);
-    so_far
-        .reached
-        .set(if through_mount { Reached::Mount } else { Reached::Elbow });
+    let reached = sites.iter().map(|site| site.reached).min();
+    so_far.reached.set(reached.unwrap_or_default());
     if !args.json {
         so_far.notes.borrow().iter().for_each(print_message);
     }
@@ -440,6 +438,7 @@ impl Runner<'_> {
         report.took(command_end.took);
         for (m, ending) in mounted.iter().zip(endings) {
             report.add(m.site.path(), m.job.name(), ending, &why);
+            report.retell(|text| m.site.told(text));
             m.remember(ending, &self.args.command, self.started);
         }
         report.exit_code = if command_end.code == 0 && !report.is_committed() {

@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
+use elbow_file::{Handle, Storage};
 use elbow_mount::{job_mounts, sshfs_source};
-use elbow_remote::{BadTarget, ConnectError, Login, SshTarget};
+use elbow_remote::{BadTarget, ConnectError, Login, Ssh, SshTarget};
 use serde::{Deserialize, Serialize};
 
 use crate::signals;
@@ -39,15 +41,27 @@ impl FromStr for Via {
     }
 }
 
-/// How the storage of a directory is reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// How the storage of a directory is reached. Of several directories the way that knows least of what is there stands for all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reached {
     /// Through the file system that is mounted here.
     #[default]
     Mount,
+    /// By ssh, through the SFTP server at the far end.
+    Sftp,
     /// By ssh, through `elbow` at the far end.
     Elbow,
+}
+
+/// A storage at the end of a connection.
+pub(crate) struct Connected {
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) root: Handle,
+    pub(crate) reached: Reached,
+    /// By what it is stored, and where, in words.
+    pub(crate) note: String,
+    pub(crate) connection: Ssh,
 }
 
 /// A place to connect to.
@@ -119,6 +133,14 @@ fn of_mount(host: &str, path: PathBuf) -> Option<Far> {
 }
 
 impl Far {
+    /// What `--via` is to say for the same.
+    pub(crate) fn address(&self) -> String {
+        match self.is_optional {
+            true => "auto".to_owned(),
+            false => self.target.address(),
+        }
+    }
+
     /// How to log in.
     pub(crate) fn login(&self, compresses: bool) -> Login {
         let named = |variable, usual: &str| std::env::var_os(variable).unwrap_or_else(|| OsString::from(usual));
@@ -131,8 +153,61 @@ impl Far {
         }
     }
 
+    /// Connects to `elbow` there, or to the SFTP server where there is none.
+    ///
+    /// # Errors
+    /// Why there is neither.
+    pub(crate) fn connect(&self, compresses: bool) -> anyhow::Result<Connected> {
+        let login = self.login(compresses);
+        if login.elbow.is_empty() {
+            return Ok(self.connect_sftp(&login, &format!("{FAR_ELBOW} is empty"))?);
+        }
+        match Ssh::connect(&self.target, &self.root, &login) {
+            Ok((storage, connection)) => Ok(Connected {
+                root: storage.root(),
+                storage: Arc::new(storage),
+                reached: Reached::Elbow,
+                note: format!("by `elbow` on {}", self.target),
+                connection,
+            }),
+            Err(error) if self.may_do_without(&error) => {
+                let why = match &error {
+                    ConnectError::NoProgram { program, .. } => format!("there is no `{program}`"),
+                    ConnectError::NotOurs { said, .. } => format!("no `elbow` answered, but {said}"),
+                    _ => "no `elbow` answered".to_owned(),
+                };
+                self.connect_sftp(&login, &why).map_err(|sftp| match sftp {
+                    // There is a server, which knows of the directory.
+                    ConnectError::Refused { .. } => anyhow!(sftp),
+                    sftp => anyhow!("{}; nor is it reached by SFTP ({sftp})", Self::advice(&error)),
+                })
+            }
+            Err(error) => Err(anyhow!(Self::advice(&error))),
+        }
+    }
+
+    fn connect_sftp(&self, login: &Login, why: &str) -> Result<Connected, ConnectError> {
+        let (storage, connection) = Ssh::connect_sftp(&self.target, &self.root, login)?;
+        Ok(Connected {
+            root: storage.root(),
+            storage: storage.shown_as_own(),
+            reached: Reached::Sftp,
+            note: format!("over SFTP on {}: {why}", self.target),
+            connection,
+        })
+    }
+
+    /// Nobody there has said that it is `elbow`. An account that is for SFTP alone answers anything else, or with its end.
+    fn may_do_without(&self, error: &ConnectError) -> bool {
+        match error {
+            ConnectError::NoProgram { .. } | ConnectError::NotOurs { .. } | ConnectError::Broken { .. } => true,
+            ConnectError::Version { .. } => self.is_optional,
+            _ => false,
+        }
+    }
+
     /// What is to be done about a connection that there is not.
-    pub(crate) fn advice(error: &ConnectError) -> String {
+    fn advice(error: &ConnectError) -> String {
         match error {
             ConnectError::NoProgram { .. } => format!("{error} ({FAR_ELBOW}=PATH)"),
             other => other.to_string(),

@@ -7,8 +7,15 @@
 //! The turn is the lock of a hidden file in the directory, which is made for it and removed with it: who locks it looks whether it
 //! still has its name. Where files cannot be locked or made there are no turns. A storage that cannot say whose turn it is now is
 //! no such place: without an answer nobody commits.
+//!
+//! Where the storage is at the end of a connection and has no locks (SFTP), jobs of one user on one machine take turns all the same: by the name
+//! of a socket here, which is made of that of the directory there, and goes with its process. As on a mount without locks of its
+//! own, whose locks the kernel here keeps.
 
 use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
 
 use elbow_file::{Access, Errno, Handle, Storage};
@@ -30,6 +37,9 @@ pub(crate) struct Turn<'a> {
     storage: &'a dyn Storage,
     root: &'a Handle,
     file: Option<Handle>,
+    /// The name here, where the storage has no locks.
+    here: Option<UnixDatagram>,
+    has_no_locks: bool,
 }
 
 /// What came of taking the turn.
@@ -63,11 +73,7 @@ impl<'a> Turn<'a> {
         job: &OsStr,
         is_ended: impl Fn() -> bool,
     ) -> Result<Option<Self>, Errno> {
-        let mut turn = Self {
-            storage,
-            root,
-            file: None,
-        };
+        let mut turn = Self::none(storage, root);
         if !record.changes_old() {
             return Ok(Some(turn));
         }
@@ -96,7 +102,20 @@ impl<'a> Turn<'a> {
         }
     }
 
+    fn none(storage: &'a dyn Storage, root: &'a Handle) -> Self {
+        Self {
+            storage,
+            root,
+            file: None,
+            here: None,
+            has_no_locks: false,
+        }
+    }
+
     fn attempt(&mut self) -> Result<Attempt, Errno> {
+        if self.has_no_locks {
+            return self.take_here();
+        }
         match self.take() {
             // A server says so of a file that another machine has removed between two calls: then somebody else had it until now. It would
             // say it of the directory, too.
@@ -128,9 +147,29 @@ impl<'a> Turn<'a> {
                 // Where nothing can be locked, nobody has a lock on it.
                 if matches!(errno, Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) {
                     self.remove();
+                    if !self.root.is_here() {
+                        self.has_no_locks = true;
+                        return self.take_here();
+                    }
                 }
                 Err(errno)
             }
+        }
+    }
+
+    /// Takes the name of a socket, which nobody else has then in this network namespace, and which is nobody's when its process has ended.
+    fn take_here(&mut self) -> Result<Attempt, Errno> {
+        let root = self.storage.stat_handle(self.root)?;
+        let user = rustix::process::geteuid().as_raw();
+        let name = format!("elbow-turn-{user}-{:x}-{:x}", root.dev, root.ino);
+        let taken = SocketAddr::from_abstract_name(name).and_then(|name| UnixDatagram::bind_addr(&name));
+        match taken {
+            Ok(socket) => {
+                self.here = Some(socket);
+                Ok(Attempt::Locked)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(Attempt::Taken),
+            Err(_) => Err(Errno::OPNOTSUPP),
         }
     }
 
@@ -150,6 +189,9 @@ impl<'a> Turn<'a> {
 
     /// Can the lock be that of a job of ours? Then there is another one than this here, which is not a kept one.
     fn is_of_a_job(&self, own: &OsStr) -> bool {
+        if self.has_no_locks {
+            return self.runs_another(own).unwrap_or(true);
+        }
         let owner = self.storage.stat(self.root, OsStr::new(TURN)).map(|stat| stat.uid);
         owner == Ok(rustix::process::geteuid().as_raw()) && self.runs_another(own).unwrap_or(true)
     }
@@ -199,11 +241,7 @@ fn is_passing(errno: Errno) -> bool {
 
 /// Removes the file of a turn whose job has died.
 pub(crate) fn remove_old_turn(storage: &dyn Storage, root: &Handle) {
-    let mut turn = Turn {
-        storage,
-        root,
-        file: None,
-    };
+    let mut turn = Turn::none(storage, root);
     if none_if_missing(storage.stat(root, OsStr::new(TURN))).is_ok_and(|found| found.is_some()) {
         // Dropped with it; another's turn is left alone.
         let _ = turn.attempt();

@@ -123,7 +123,7 @@ const ENVIRONMENT: &[Entry] = &[
     ("ELBOW_SSH", "The program that is run as ssh, for --via.", REACHED),
     (
         "ELBOW_VIA_PROGRAM",
-        "Where elbow is at the far end, for --via; elbow in the search path there when it is not set.",
+        "Where elbow is at the far end, for --via; elbow in the search path there when it is not set. Empty: it is not looked for, and SFTP is used.",
         REACHED,
     ),
     (

@@ -38,3 +38,4 @@ mod surroundings;
 mod test_dir;
 mod testbeds;
 mod via;
+mod via_sftp;

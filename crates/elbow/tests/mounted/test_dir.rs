@@ -202,7 +202,7 @@ impl TestDir {
         let options: Vec<&str> = self.options.iter().map(String::as_str).collect();
         let run = self.job(
             &options,
-            &format!("set -e\n{script}\ncd \"$WORK\"\n{SEE} > \"$OUT/seen\""),
+            &format!("set -e\n{script}\ncd \"$WORK\"\n{} > \"$OUT/seen\"", see()),
         );
         run.assert_code(0);
         let difference = self.comparable().difference(&native).unwrap_or_default();
@@ -217,7 +217,7 @@ impl TestDir {
 
     /// Names, modes, sizes, links and times are what the job saw last: a later `make` finds nothing to do.
     fn assert_as_the_job_saw_it(&self) {
-        let now = self.native(SEE);
+        let now = self.native(&see());
         now.assert_code(0);
         let seen = fs::read(self.outside("seen")).expect("what the job saw");
         let seen = String::from_utf8_lossy(&seen);
@@ -232,7 +232,12 @@ impl TestDir {
 
     /// The tree without what two runs at different times cannot have in common.
     fn comparable(&self) -> Tree {
-        let began_ns = self.began.duration_since(UNIX_EPOCH).expect("after 1970").as_nanos();
+        let began = self.began.duration_since(UNIX_EPOCH).expect("after 1970");
+        let began_ns = if has_whole_seconds() {
+            u128::from(began.as_secs()) * 1_000_000_000
+        } else {
+            began.as_nanos()
+        };
         let began_ns = i128::try_from(began_ns).expect("this century");
         let mut tree = self.snapshot();
         for (path, entry) in &mut tree.entries {
@@ -347,6 +352,15 @@ fn quiet(command: &mut Command) {
         "{command:?}: {}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+/// As `Tree::snapshot` has it.
+fn has_whole_seconds() -> bool {
+    std::env::var_os("ELBOW_TEST_WHOLE_SECONDS").is_some()
+}
+
+fn see() -> String {
+    SEE.replace("%T@", if has_whole_seconds() { "%Ts" } else { "%T@" })
 }
 
 /// Prints what a program can see of a tree and the storage must have afterwards. Not the times of symbolic links: those

@@ -30,7 +30,8 @@ use crate::loop_disk::LoopDisk;
 use crate::test_dir::{TestDir, make_old_tree, snapshot_of, ssh_server, staging_below};
 
 const ONE_WAY: Duration = Duration::from_millis(2);
-const OLD: &str = "mkdir -p d/sub gone/deep moves; for i in 1 2 3 4 5 6; do seq $i > d/$i; seq $i > gone/$i; done
+pub(crate) const OLD: &str =
+    "mkdir -p d/sub gone/deep moves; for i in 1 2 3 4 5 6; do seq $i > d/$i; seq $i > gone/$i; done
     echo in > moves/in; seq 1000 > log; echo old > replaced; echo 1 > one; echo 2 > two";
 const SCRIPT: &str = "set -e; cd near; mkdir -p new/a/b; for i in $(seq 60); do seq $i > new/a/b/$i; done; echo fresh > d/sub/fresh; echo more >> log
     printf X >> d/3; echo new > tmp; mv tmp replaced; rm -r gone; mv moves new/moved; mv one three; rm two; ln -s three two; chmod 600 d/1
@@ -40,18 +41,18 @@ const KILLS: u64 = 24;
 /// Times of sleep in a usual run; each takes seconds.
 const NAPS: u64 = 4;
 
-struct Testbed {
+pub(crate) struct Testbed {
     // Ended before the directory goes.
-    bed: SshTestbed,
-    dir: TempDir,
+    pub(crate) bed: SshTestbed,
+    pub(crate) dir: TempDir,
 }
 
 impl Testbed {
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         Self::over(ONE_WAY)
     }
 
-    fn over(line: impl Into<Line>) -> Option<Self> {
+    pub(crate) fn over(line: impl Into<Line>) -> Option<Self> {
         let (dir, bed) = ssh_server(&["seed", "out"], line)?;
         let testbed = Self { bed, dir };
         make_old_tree(&testbed.path("seed"), &testbed.path("out"), OLD);
@@ -62,21 +63,21 @@ impl Testbed {
         Some(testbed)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn write_via(&self, script: &str) {
+    pub(crate) fn write_via(&self, script: &str) {
         write_program(&self.path("via"), script);
     }
 
-    fn restore(&self) {
+    pub(crate) fn restore(&self) {
         let script = "rm -rf far; cp -a seed far";
         let (work, out) = (self.dir.path(), self.path("out"));
         Place { work, out: &out }.shell(script).assert_code(0);
     }
 
-    fn target(&self) -> String {
+    pub(crate) fn target(&self) -> String {
         format!("ssh://{}{}", self.bed.access().host, self.path("far").display())
     }
 
@@ -89,7 +90,7 @@ impl Testbed {
         self.start(&["--json"], script).finish()
     }
 
-    fn tree(&self) -> Tree {
+    pub(crate) fn tree(&self) -> Tree {
         snapshot_of(&self.path("far"))
     }
 
@@ -105,12 +106,16 @@ impl Testbed {
         numbers.filter(is_one).collect()
     }
 
-    /// What the script leaves without a job.
     fn native(&self) -> Tree {
+        self.native_of(SCRIPT)
+    }
+
+    /// What a script leaves without a job.
+    pub(crate) fn native_of(&self, script: &str) -> Tree {
         self.restore();
         let (work, out) = (self.dir.path(), self.path("out"));
         fs::rename(self.path("far"), self.path("near")).expect("a rename");
-        Place { work, out: &out }.shell(SCRIPT).assert_code(0);
+        Place { work, out: &out }.shell(script).assert_code(0);
         fs::rename(self.path("near"), self.path("far")).expect("a rename");
         let tree = self.tree().without_times();
         self.restore();
@@ -118,7 +123,7 @@ impl Testbed {
     }
 }
 
-fn write_program(path: &Path, script: &str) {
+pub(crate) fn write_program(path: &Path, script: &str) {
     fs::write(path, format!("#!/bin/sh\n{script}\n")).expect("a script");
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a mode");
 }
@@ -137,7 +142,7 @@ fn environment(dir: &Path) -> (String, String) {
 }
 
 /// The object that a run says at its end.
-fn report(run: &Run) -> Value {
+pub(crate) fn report(run: &Run) -> Value {
     let last = run.err.lines().last().unwrap_or_default();
     serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {}", run.err))
 }
@@ -225,7 +230,7 @@ impl Testbed {
     }
 
     /// The processes of ssh(1) that go there.
-    fn connections(&self) -> Vec<u32> {
+    pub(crate) fn connections(&self) -> Vec<u32> {
         let key = self.path("ssh/user_key").display().to_string();
         let all = fs::read_dir("/proc").expect("procfs").flatten();
         let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -237,7 +242,7 @@ impl Testbed {
     }
 }
 
-fn kill_all(processes: &[u32]) {
+pub(crate) fn kill_all(processes: &[u32]) {
     signal_all(processes, "KILL");
 }
 
