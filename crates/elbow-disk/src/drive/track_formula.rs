@@ -4,7 +4,7 @@
 //! Always: every track has the number, place and skew that [`TrackList`](super::track_list::TrackList) gives it.
 
 use super::Arm;
-use super::geometry::{Entry, Zone, ZoneExtent};
+use super::zone::{Entry, Zone, ZoneExtent};
 
 /// A zone, the first of its data tracks and of its sectors.
 #[derive(Clone, Debug)]
@@ -123,8 +123,8 @@ mod tests {
     use rand::rngs::StdRng;
 
     use super::*;
-    use crate::drive::geometry::Serpentine;
     use crate::drive::track_list::TrackList;
+    use crate::drive::zone::Serpentine;
 
     fn zones(rng: &mut StdRng, heads: u32) -> Vec<Zone> {
         let serpentine = [Serpentine::None, Serpentine::Zone, Serpentine::Drive][rng.random_range(0..3)];
