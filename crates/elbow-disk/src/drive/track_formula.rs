@@ -54,6 +54,8 @@ impl TrackFormulas {
         formulas
     }
 
+    /// Not inlined, so that drives with a list pay no more for it than a branch.
+    #[inline(never)]
     pub(super) fn entry(&self, lbn: u64) -> (usize, Entry) {
         assert!(lbn < self.sectors, "sector {lbn} of {}", self.sectors);
         let of = &self.zones[self.zones.partition_point(|of| of.first <= lbn) - 1];
@@ -61,6 +63,7 @@ impl TrackFormulas {
         (of.first_track + index as usize, self.of_zone(of, index))
     }
 
+    #[inline(never)]
     pub(super) fn numbered(&self, number: usize) -> Entry {
         let of = &self.zones[self.zones.partition_point(|of| of.first_track <= number) - 1];
         let index = (number - of.first_track) as u64;
