@@ -27,6 +27,7 @@ mod medium;
 mod read;
 mod segments;
 mod shingled;
+mod shingles;
 mod write;
 mod write_back;
 
@@ -39,7 +40,7 @@ use crate::drive::{Arm, Drive, Lbn, Ps, WriteCache};
 use head::Ahead;
 use medium::{Dirty, MediumWrite};
 use segments::Segments;
-use shingled::Shingles;
+use shingles::Shingles;
 
 /// What is asked of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

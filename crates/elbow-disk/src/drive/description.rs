@@ -12,12 +12,13 @@ use toml::de::{DeTable, DeValue};
 use super::Drive;
 use super::electronics::{Bus, CacheShape, Command, Electronics, WriteCache};
 use super::error::DriveError;
-use super::geometry::{Geometry, Serpentine, Zone};
+use super::geometry::Geometry;
 use super::seek::{Curve, SeekTable, Settle};
 use super::shingled::Shingled;
 use super::sparing::Sparing;
 use super::turn::Turn;
 use super::units::{Ms, Ps, TIME_MS_MAX};
+use super::zone::{Serpentine, Zone};
 
 /// More tracks than any drive has: bounds the memory that a description can ask for (32 bytes each).
 const TRACKS_MAX: u64 = 1 << 24;

@@ -23,6 +23,7 @@ mod track_formula;
 mod track_list;
 mod turn;
 mod units;
+mod zone;
 
 pub use error::DriveError;
 pub use summary::{SECTOR_BYTES, ShingledSummary, Summary, ZoneSummary};

@@ -4,7 +4,7 @@
 //! Always: every track has the number, place and skew that [`TrackList`](super::track_list::TrackList) gives it.
 
 use super::Arm;
-use super::geometry::{Entry, Zone, ZoneExtent};
+use super::zone::{Entry, Zone, ZoneExtent};
 
 /// A zone, the first of its data tracks and of its sectors.
 #[derive(Clone, Debug)]
@@ -54,6 +54,8 @@ impl TrackFormulas {
         formulas
     }
 
+    /// Not inlined, so that drives with a list pay no more for it than a branch.
+    #[inline(never)]
     pub(super) fn entry(&self, lbn: u64) -> (usize, Entry) {
         assert!(lbn < self.sectors, "sector {lbn} of {}", self.sectors);
         let of = &self.zones[self.zones.partition_point(|of| of.first <= lbn) - 1];
@@ -61,6 +63,7 @@ impl TrackFormulas {
         (of.first_track + index as usize, self.of_zone(of, index))
     }
 
+    #[inline(never)]
     pub(super) fn numbered(&self, number: usize) -> Entry {
         let of = &self.zones[self.zones.partition_point(|of| of.first_track <= number) - 1];
         let index = (number - of.first_track) as u64;
@@ -123,8 +126,8 @@ mod tests {
     use rand::rngs::StdRng;
 
     use super::*;
-    use crate::drive::geometry::Serpentine;
     use crate::drive::track_list::TrackList;
+    use crate::drive::zone::Serpentine;
 
     fn zones(rng: &mut StdRng, heads: u32) -> Vec<Zone> {
         let serpentine = [Serpentine::None, Serpentine::Zone, Serpentine::Drive][rng.random_range(0..3)];

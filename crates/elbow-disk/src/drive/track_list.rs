@@ -5,8 +5,8 @@
 //! the head waits until the gap has passed.
 
 use super::Arm;
-use super::geometry::{Entry, Zone, ZoneExtent};
 use super::sparing::Run;
+use super::zone::{Entry, Zone, ZoneExtent};
 
 #[derive(Clone, Debug)]
 pub(super) struct TrackList {
