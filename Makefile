@@ -22,7 +22,7 @@ BUILT := -p elbow -p elbow-mpi -p elbow-fcntl -p elbow-c -p elbow-c-lock
 INSTALLED := $(ELBOW) $(TARGET)/release/libelbow_mpi.so $(TARGET)/release/libelbow_fcntl.so \
     $(LIBBA)/libba.so $(LIBBA)/libba.a $(LIBLOCK)/libelbow_lock_c.so $(LIBLOCK)/libelbow_lock_c.a
 
-.PHONY: help build demo test bare soak fire-locks fuzz docs bench-run bench-sort bench-locks bench-mpi bench-disk bench-emulated bench-bark figures-holes figures-disk fmt install install-debug install-libba install-liblock clean
+.PHONY: help build demo test bare soak fire-locks fuzz docs bench-run bench-sort bench-locks bench-mpi bench-disk bench-emulated bench-bark figures-holes figures-disk fmt packages try-packages install install-debug install-libba install-liblock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -102,6 +102,15 @@ figures-disk: build ## Figures 4 to 12 and Table 2 of "Range Writes", each with 
 
 fmt: ## format the source
 	$(CARGO) fmt --all
+
+packages: build ## what is given to people who do not build, in dist: .deb, archive, Python wheel and sources, their parts and checksums
+	@scripts/setup.sh packages
+	scripts/packages.sh
+
+try-packages: ## what is in dist, installed and used on bare Debians by root, by who may sudo and by who may not; needs root and mmdebstrap
+	@for suite in $(SUITES); do for user in root sudo alone; do \
+	    BARE_DIST=dist scripts/bare.sh $$suite $$user packaging/try.sh || exit 1; \
+	done; done
 
 # It builds nothing: root has no Rust, and must not own what lies in the target directory. Debug information stays there: it is
 # seven times as large as the program.

@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import inputs, jobs, nfs, peers, report, rows, storage, trees
-from harness.build import ROOT, Parser
+from harness.build import BUILT, PROFILE, ROOT, Parser
 
 STORAGES = ["slowfs2", "ssh0.5", "ssh5", "far0.5", "far5", "far50", "far5-100m", "nfs3-2", "nfs4-2", "nfs3-10", "nfs4-10", "local"]
 JOBS = ["tar", "unzip", "rm", "cp", "make", "read", "find", "git"]
@@ -79,13 +79,12 @@ def parse():
 
 def build(options):
     """The directory with the testkit's programs; options.elbow is set."""
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     packages = [package for package, given in (("elbow", options.elbow), ("elbow-testkit", options.programs)) if not given]
     if packages:
         words = [word for package in packages for word in ("-p", package)]
-        subprocess.run(["cargo", "build", "--release", "--quiet", *words], cwd=ROOT, check=True)
-    options.elbow = (options.elbow or target / "release" / "elbow").resolve()
-    return (options.programs or target / "release").resolve()
+        subprocess.run(["cargo", "build", "--profile", PROFILE, "--quiet", *words], cwd=ROOT, check=True)
+    options.elbow = (options.elbow or BUILT / "elbow").resolve()
+    return (options.programs or BUILT).resolve()
 
 
 def files_on(options, storage_name):

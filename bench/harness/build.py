@@ -14,16 +14,19 @@ from .storage import file_system
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 IN_CI = os.environ.get("CI") == "true"  # There root and loop devices exist: what is skipped elsewhere fails.
+# How programs are built. The gate looks whether a bench still runs, and at none of its numbers: it takes what its tests have built.
+PROFILE = os.environ.get("ELBOW_BENCH_PROFILE", "release")
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
+BUILT = TARGET / {"dev": "debug"}.get(PROFILE, PROFILE)
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def programs(elbow, package, example=None):
     """(elbow, the directory with the programs of `package`); builds what is not given. With `example`, that of the package."""
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     wanted = [["-p", package, *(["--example", example] if example else [])]] + ([] if elbow else [["-p", "elbow"]])
     for words in wanted:
-        subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", *words], cwd=ROOT, check=True)
-    return (elbow or target / "release" / "elbow").resolve(), (target / "release").resolve()
+        subprocess.run(["cargo", "build", "--profile", PROFILE, "--locked", "--quiet", *words], cwd=ROOT, check=True)
+    return (elbow or BUILT / "elbow").resolve(), BUILT
 
 
 class Parser(argparse.ArgumentParser):
@@ -58,7 +61,8 @@ def older(tree):
 
 def bench(package, name, tree=ROOT):
     """The program of a bench target of a checkout; builds it."""
-    said = subprocess.run(["cargo", "bench", "--locked", "-p", package, "--bench", name, "--no-run", "--message-format", "json"],
+    profile = "bench" if PROFILE == "release" else PROFILE
+    said = subprocess.run(["cargo", "bench", "--profile", profile, "--locked", "-p", package, "--bench", name, "--no-run", "--message-format", "json"],
                           cwd=tree, env=_environment(tree), check=True, stdout=subprocess.PIPE, text=True)
     built = [message["executable"] for message in map(json.loads, said.stdout.splitlines())
              if message["reason"] == "compiler-artifact" and message["target"]["name"] == name and message["executable"]]

@@ -17,8 +17,8 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(BENCH))
 from harness import storage
+from harness.build import BUILT
 
-TARGET = Path(os.environ.get("CARGO_TARGET_DIR", BENCH.parent / "target")).resolve()
 FEW = ["--files", "60"]
 
 
@@ -57,7 +57,7 @@ class Demo(unittest.TestCase):
         """What was mounted a moment later stayed."""
         with tempfile.TemporaryDirectory() as programs:
             late, started = Path(programs, "slowfs"), Path(programs, "started")
-            late.write_text(f'#!/bin/sh\n: >{started}; sleep 1\nexec {TARGET / "release/slowfs"} "$@"\n')
+            late.write_text(f'#!/bin/sh\n: >{started}; sleep 1\nexec {BUILT / "slowfs"} "$@"\n')
             late.chmod(0o755)
             self.interrupt(signal.SIGINT, "--programs", programs, when=started.exists)
 

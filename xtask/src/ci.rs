@@ -191,6 +191,9 @@ fn python(workspace: &Workspace) -> Result<()> {
     succeed(Command::new(program).stdin(Stdio::null()))
 }
 
+/// How the programs were built that the tests have left, for the benches.
+const PROFILE: (&str, &str) = ("ELBOW_BENCH_PROFILE", "dev");
+
 /// The measurements on small inputs: what is measured is of no interest, that they still run is.
 fn tiny_bench(workspace: &Workspace) -> Result<()> {
     let programs = [
@@ -205,11 +208,23 @@ fn tiny_bench(workspace: &Workspace) -> Result<()> {
     ];
     programs.iter().try_for_each(|program| {
         let program = workspace.root.join(program);
-        succeed(Command::new(program).arg("--tiny").stdin(Stdio::null()))
+        succeed(
+            Command::new(program)
+                .arg("--tiny")
+                .env(PROFILE.0, PROFILE.1)
+                .stdin(Stdio::null()),
+        )
     })?;
     let tests = workspace.root.join("bench/tests");
     let words = ["-B", "-m", "unittest", "discover", "--start-directory"];
-    succeed(Command::new("python3").args(words).arg(tests).stdin(Stdio::null()))
+    let mut python = Command::new("python3");
+    succeed(
+        python
+            .args(words)
+            .arg(tests)
+            .env(PROFILE.0, PROFILE.1)
+            .stdin(Stdio::null()),
+    )
 }
 
 /// Checks for known vulnerabilities where the database of them can be fetched.

@@ -8,6 +8,7 @@ mod controller;
 pub mod device;
 mod drive;
 pub mod import;
+mod media_cache;
 mod percentiles;
 pub mod profile;
 pub mod region;
@@ -20,8 +21,8 @@ pub mod zoned;
 
 pub use controller::{Controller, Request, Served};
 pub use drive::{
-    Arm, Drive, DriveError, Lbn, PositioningTime, Ps, SECTOR_BYTES, SectorAddress, Service, Summary, Track, TrackPart,
-    ZoneSummary,
+    Arm, Drive, DriveError, Lbn, PositioningTime, Ps, SECTOR_BYTES, SectorAddress, Service, ShingledSummary, Summary,
+    Track, TrackPart, ZoneSummary,
 };
 pub use percentiles::{Percentiles, Times};
 pub use replay::{Figures, QueuedReplay, Report, replay};

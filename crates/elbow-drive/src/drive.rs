@@ -377,7 +377,13 @@ impl Worker {
             wake_without_slack();
         }
         let drive = Arc::clone(&self.settings.drive);
-        while let PowerEnd::Cut = Powered::on(&mut self, &drive).run() {}
+        let mut before = None;
+        loop {
+            before = Powered::on(&mut self, &drive, before.as_ref()).run();
+            if before.is_none() {
+                return;
+            }
+        }
     }
 
     fn status(&self) -> DriveStatus {
@@ -427,8 +433,12 @@ struct Powered<'w, 'd> {
 }
 
 impl<'w, 'd> Powered<'w, 'd> {
-    fn on(worker: &'w mut Worker, drive: &'d Arc<Drive>) -> Self {
-        let model = DriveModel::new(drive, worker.settings.driving);
+    /// With what a power cut has left of the model `before`, if there was one.
+    fn on(worker: &'w mut Worker, drive: &'d Arc<Drive>, before: Option<&(DriveModel<'d>, Ps)>) -> Self {
+        let mut model = DriveModel::new(drive, worker.settings.driving);
+        if let Some((before, cut)) = before {
+            model = model.with_media_cache_of(before, *cut);
+        }
         let since = Moment::now();
         let powered_after = since.since(*worker.attached.get_or_insert(since));
         Self {
@@ -442,10 +452,12 @@ impl<'w, 'd> Powered<'w, 'd> {
         }
     }
 
-    fn run(mut self) -> PowerEnd {
+    /// The model as its power was cut, and when; none where it was stopped.
+    fn run(mut self) -> Option<(DriveModel<'d>, Ps)> {
         loop {
             if let ControlFlow::Break(end) = self.step() {
-                return end;
+                let cut = Moment::now().since(self.since).max(self.last);
+                return matches!(end, PowerEnd::Cut).then_some((self.model, cut));
             }
         }
     }

@@ -94,6 +94,15 @@ impl<'d> DriveModel<'d> {
         }
     }
 
+    /// The same where the media cache of a shingled drive is as a power cut at `cut` left it in another model of the drive.
+    #[must_use]
+    pub fn with_media_cache_of(self, before: &DriveModel<'d>, cut: Ps) -> Self {
+        Self {
+            queued: self.queued.with_media_cache_of(&before.queued, cut),
+            ..self
+        }
+    }
+
     /// Takes a request; times never go back, and what was complete by `now` has been [completed](Self::complete).
     pub fn submit(&mut self, now: Ps, id: u64, motion: Motion) {
         self.held.push_back((id, motion));

@@ -155,6 +155,27 @@ fn a_power_cut_leaves_what_was_flushed_and_any_of_the_rest() {
     assert_eq!(seen.len(), 4, "each subset");
 }
 
+/// Wherever they go, writes to a shingled drive that has nothing else to do take a turn and no long seek, also after a power cut; and nothing that was flushed is lost.
+#[test]
+fn a_shingled_drive_takes_random_writes_and_keeps_what_was_flushed() {
+    let drive = started(Settings {
+        sectors: 1 << 20,
+        ..settings("archive-8tb", false)
+    });
+    for (byte, round) in [(1, 0_u64), (2, 1)] {
+        let link = drive.link();
+        for at in 0..20 {
+            link.ask(write(at * 50_021 % (1 << 20), byte)).expect("it writes");
+            link.ask(Ask::Flush).expect("it flushes");
+        }
+        drive.power_cut(false, round).expect("cut");
+        assert!((0..20).all(|at| read(&drive, at * 50_021 % (1 << 20)) == byte));
+    }
+    let status = drive.stop().expect("it ends");
+    assert_eq!(status.power_cuts, 2);
+    assert!(status.response_ms.mean < 30.0, "{status:?}");
+}
+
 #[test]
 fn with_write_through_nothing_complete_is_lost() {
     let drive = started(settings("generic-7200", true));

@@ -78,4 +78,5 @@ pub use options::FrontOptions;
 pub use runtime::runtime_parents;
 pub use session::{Session, WrittenBack};
 pub use step::Step;
+pub use subordinate::has_subordinate_ids;
 pub use watcher::{Watcher, end_connection};

@@ -30,6 +30,12 @@ const RANGES_MAX: usize = 340;
 const ANSWER_SECONDS: i64 = 10;
 const PROGRAMS: [&str; 2] = ["newuidmap", "newgidmap"];
 
+/// Whether this process's user has subordinate ids and the programs to map them, so that owners and groups in a job read as they do outside.
+#[must_use]
+pub fn has_subordinate_ids() -> bool {
+    SubordinateIds::of_this_user().is_some()
+}
+
 /// What is to be mapped beside a user's own ids.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SubordinateIds {

@@ -182,6 +182,12 @@ pub(crate) enum Command {
     /// Keep a journal or log in a region whose writes go where the device is quickest.
     #[command(subcommand, after_help = crate::bark::EXAMPLES)]
     Bark(crate::bark::BarkArgs),
+    /// Say what works on this machine and on the storage of a directory, and what to do about the rest.
+    #[command(after_help = crate::doctor::EXAMPLES)]
+    Doctor(DoctorArgs),
+    /// Show what options are set to by files and variables.
+    #[command(subcommand, after_help = crate::config::EXAMPLES)]
+    Config(ConfigArgs),
     /// Print shell completions.
     #[command(after_help = crate::completions::EXAMPLES)]
     Completions(CompletionsArgs),
@@ -334,6 +340,42 @@ pub(crate) struct MountArgs {
     /// Where the daemon tells its parent that the mount is ready (internal).
     #[arg(long, hide = true, value_name = "FD")]
     pub(crate) ready_fd: Option<i32>,
+}
+
+/// What can be asked about settings.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigArgs {
+    /// Show what holds for a directory, in the form of a file.
+    #[command(after_help = crate::config::EXAMPLES)]
+    Show(ConfigShowArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ConfigShowArgs {
+    /// The directory whose settings are shown.
+    #[arg(value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
+    pub(crate) directory: PathBuf,
+    /// Say behind each value where it is from.
+    #[arg(long)]
+    pub(crate) origin: bool,
+    /// Print one JSON object, with the origins and the files that were looked at.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// The directory whose storage is tried.
+    #[arg(value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
+    pub(crate) directory: PathBuf,
+    #[command(flatten)]
+    pub(crate) by: ViaArgs,
+    /// Print a JSON array of objects instead: `check`, `state`, `found` and `hint`.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write all of it to FILE too, with the system's version and limits; names of users, machines and directories are left out.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) bundle: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

@@ -7,7 +7,7 @@
 //! | 126, 127 | the command cannot be run, was not found; as env(1) |
 //! | 128 + n | the command was ended by signal n |
 //!
-//! `elbow sort` has those of sort(1): 1 for a disorder that was asked about, 2 for trouble, wrong usage included; and 141
+//! `elbow doctor` has 1 where no job can be run. `elbow sort` has those of sort(1): 1 for a disorder that was asked about, 2 for trouble, wrong usage included; and 141
 //! when nobody reads what it writes, as a program that SIGPIPE has ended.
 
 use std::io;
@@ -22,6 +22,9 @@ pub(crate) const ELBOW_FAILED: u8 = 125;
 pub(crate) const CANNOT_RUN: u8 = 126;
 /// The command was not found.
 pub(crate) const NOT_FOUND: u8 = 127;
+
+/// `elbow doctor` found that no job can be run.
+pub(crate) const NO_JOB_HERE: u8 = 1;
 
 /// `elbow sort` found lines that are not in order.
 pub(crate) const DISORDER: u8 = 1;

@@ -267,6 +267,11 @@ impl Site {
             .fold(text.to_owned(), |text, command| tell(text, command))
     }
 
+    /// Its storage, and the directory there.
+    pub(crate) fn storage(&self) -> (&Arc<dyn Storage>, &Handle) {
+        (&self.storage, &self.root)
+    }
+
     /// Something open on its storage, where that is here.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         (self.reached == Reached::Mount).then(|| self.root.as_fd())

@@ -9,7 +9,9 @@
 //!   via       directories that are reached by ssh      serve    the far end of that
 //!   zero, holes    free what is dead, show and make holes (no job, no mount)
 //!   lock, lockd    list locks: commands under them, and their service
+//!   settings  what options are when nobody names them      config    shows that
 //!   log       what it does, for who looks for a fault; off unless asked for
+//!   doctor         what works here, by trying it
 //!   disk           a simulated disk: what it is, and what requests take there
 //!   bark           a write-ahead region on a device
 //!   attached       block devices that a process in the background serves, for both
@@ -27,10 +29,12 @@ mod child;
 mod cli;
 mod commit;
 mod completions;
+mod config;
 mod control;
 mod daemon;
 mod diff;
 mod disk;
+mod doctor;
 mod errno_name;
 mod exit;
 mod help;
@@ -59,6 +63,7 @@ mod rollback;
 mod run;
 mod runtime_directory;
 mod serve;
+mod settings;
 mod signal_probe;
 mod signals;
 mod size;
@@ -81,6 +86,10 @@ fn main() -> ExitCode {
     if let Err(error) = log::start() {
         return not_begun(&cli.command, &error);
     }
+    let cli = match settings::applied(&cli) {
+        Ok(applied) => applied.unwrap_or(cli),
+        Err(error) => return not_begun(&cli.command, &error),
+    };
     let ended = match &cli.command {
         Command::Run(args) => run::run(args),
         Command::Mount(args) => mount::run(args),
@@ -100,6 +109,8 @@ fn main() -> ExitCode {
         Command::Lockd(args) => lock::run_daemon(args),
         Command::Disk(args) => disk::run(args),
         Command::Bark(args) => bark::run(args),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Config(args) => config::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     };

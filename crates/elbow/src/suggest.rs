@@ -153,7 +153,7 @@ fn tell(error: &mut clap::Error, tip: Option<String>) {
 }
 
 /// The known words that a word is nearest to, if any is near.
-fn similar<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {
+pub(crate) fn similar<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {
     let near = known.filter_map(|known| distance(word, known).map(|distance| (distance, known)));
     let near: Vec<_> = near.collect();
     let nearest = near.iter().map(|(distance, _)| *distance).min();

@@ -10,7 +10,7 @@
 //!
 //! Data crosses the bus while the medium moves: a read comes back to the bus when a part of it is there and then keeps it; a
 //! sector of a write is written only if its data has arrived, and costs a whole turn if it has not. Without a write cache a write is complete
-//! when the medium has it; `write_back` is about drives with one. What was read ahead, and written back, is worked out when the next request
+//! when the medium has it; `write_back` is about drives with one, `shingled` about those whose tracks overlap. What was read ahead, and written back, is worked out when the next request
 //! arrives, so nothing runs in between.
 //!
 //! Always: requests come in order of time, each after the end of the one before; the parts of an answer add up to its whole. What a write that is
@@ -26,6 +26,7 @@ mod head;
 mod medium;
 mod read;
 mod segments;
+mod shingled;
 mod write;
 mod write_back;
 
@@ -38,6 +39,7 @@ use crate::drive::{Arm, Drive, Lbn, Ps, WriteCache};
 use head::Ahead;
 use medium::{Dirty, MediumWrite};
 use segments::Segments;
+use shingled::Shingles;
 
 /// What is asked of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +115,8 @@ pub struct Controller<'d> {
     idle_since: Ps,
     /// The write cache is not used.
     write_through: bool,
+    /// Of a shingled drive.
+    shingles: Option<Box<Shingles>>,
 }
 
 impl<'d> Controller<'d> {
@@ -132,10 +136,11 @@ impl<'d> Controller<'d> {
             busy: Ps::ZERO,
             idle_since: Ps::ZERO,
             write_through: false,
+            shingles: Shingles::new(drive),
         }
     }
 
-    /// The same with nothing but mechanics: each request takes what [`Drive::service`] says.
+    /// The same with nothing but mechanics: each request takes what [`Drive::service`] says, on a shingled drive as if it were none.
     ///
     /// ```
     /// use elbow_disk::{Controller, Drive, Lbn, Ps, Request};
@@ -198,6 +203,10 @@ impl<'d> Controller<'d> {
         assert!(now <= Ps::SERVED_MAX, "a drive serves for 106 days, not at {now}");
         let served = if self.mechanical {
             self.serve_mechanically(now, request)
+        } else if let Some(mut shingles) = self.shingles.take() {
+            let served = self.serve_shingled(&mut shingles, now, request);
+            self.shingles = Some(shingles);
+            served
         } else if !write {
             self.read(now, lbn.0, sectors)
         } else if let Some(cache) = self.write_cache(sectors) {
@@ -273,6 +282,7 @@ impl<'d> Controller<'d> {
     /// # Ok::<(), elbow_disk::DriveError>(())
     /// ```
     pub fn flush(&mut self, now: Ps) -> Ps {
+        let now = self.catch_up_shingles(now, true);
         self.write_back_idle(now);
         let end = self.write_back_all(now) + self.drive.electronics.command.write_completion_ms.0;
         self.idle_since = end;
@@ -296,12 +306,9 @@ impl<'d> Controller<'d> {
     #[must_use]
     pub fn lost_by_power_cut(&self, time: Ps) -> RangeSet {
         let mut then = self.clone();
+        then.catch_up_shingles(time, false);
         then.write_back_idle(time);
-        let mut lost = RangeSet::default();
-        for range in then.missing_at(time) {
-            lost.insert(range.start, range.end);
-        }
-        lost
+        then.lost_to_host(then.missing_at(time))
     }
 }
 

@@ -124,6 +124,15 @@ impl<'d> QueuedDrive<'d> {
         }
     }
 
+    /// The same where the media cache of a shingled drive is as a power cut at `cut` left it in another.
+    #[must_use]
+    pub fn with_media_cache_of(self, before: &QueuedDrive<'d>, cut: Ps) -> QueuedDrive<'d> {
+        QueuedDrive {
+            side: self.side.with_media_cache_of(&before.side, cut),
+            ..self
+        }
+    }
+
     /// Takes a request; ids are the caller's, and `now` is at least that of the one before.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use super::electronics::{Bus, CacheShape, Command, Electronics, WriteCache};
 use super::error::DriveError;
 use super::geometry::{Geometry, Serpentine, Zone};
 use super::seek::{Curve, SeekTable, Settle};
+use super::shingled::Shingled;
 use super::sparing::Sparing;
 use super::turn::Turn;
 use super::units::{Ms, Ps, TIME_MS_MAX};
@@ -26,6 +27,8 @@ const CYLINDERS_MAX: u32 = 1 << 22;
 const LOOKUP_MAX: u64 = 1 << 25;
 /// Bounds on one turn, so that no arithmetic on times can overflow: 60 to 600,000 rpm.
 const ROTATION_MS: Range<f64> = 0.1..1000.0;
+/// Sectors of a band at most, 128 MiB: it is rewritten at a stroke.
+const BAND_SECTORS_MAX: u32 = 1 << 18;
 /// Segments of a cache at most: they are looked through one by one.
 const SEGMENTS_MAX: u32 = 1024;
 /// Sectors of one track at most.
@@ -35,7 +38,7 @@ const ZONES_MAX: usize = u16::MAX as usize;
 const SLIPPED_MAX: usize = 1 << 20;
 
 /// Drives that need no file.
-const BUILT_IN: [(&str, &str); 11] = [
+const BUILT_IN: [(&str, &str); 13] = [
     ("hp-c2247a", include_str!("../../disks/hp-c2247a.toml")),
     ("generic-7200", include_str!("../../disks/generic-7200.toml")),
     ("hp-c2490a", include_str!("../../disks/hp-c2490a.toml")),
@@ -47,6 +50,8 @@ const BUILT_IN: [(&str, &str); 11] = [
     ("ibm18es", include_str!("../../disks/ibm18es.toml")),
     ("atlas10k", include_str!("../../disks/atlas10k.toml")),
     ("atlas-iii", include_str!("../../disks/atlas-iii.toml")),
+    ("ultrastar-he12", include_str!("../../disks/ultrastar-he12.toml")),
+    ("archive-8tb", include_str!("../../disks/archive-8tb.toml")),
 ];
 
 impl Drive {
@@ -133,6 +138,7 @@ struct File {
     bus: Bus,
     cache: Option<Spanned<CacheShape>>,
     write_cache: Option<Spanned<WriteCache>>,
+    shingled: Option<Spanned<Shingled>>,
     zone: Spanned<Vec<Spanned<ZonePart>>>,
 }
 
@@ -180,6 +186,8 @@ struct ZonePart {
     spares_first: bool,
     #[serde(default = "yes")]
     slips_take_spares: bool,
+    #[serde(default)]
+    media_cache: bool,
     #[serde(default = "no_slips")]
     slipped_sectors: Spanned<Vec<u64>>,
 }
@@ -286,6 +294,7 @@ fn build(file: &File) -> Result<Drive, SpannedError> {
     }
     let zones = zones(file, heads)?;
     let geometry = Geometry::new(&zones, heads, Ps::from_ms(*file.rotation_ms.get_ref()));
+    let media_cache = geometry.media_cache(&zones);
     let part = file.seek.get_ref();
     let seek = SeekTable::new(&curve(part, file.seek.span())?, geometry.cylinders());
     let head_switch = part.head_switch_ms.0;
@@ -308,7 +317,35 @@ fn build(file: &File) -> Result<Drive, SpannedError> {
         head_switch,
         write_settle,
         electronics: electronics(file)?,
+        shingled: shingled(file, media_cache)?,
     })
+}
+
+/// The shingles, with the media cache that the zones leave for them.
+fn shingled(file: &File, media_cache: Option<Range<u64>>) -> Result<Option<Shingled>, SpannedError> {
+    match (&file.shingled, media_cache) {
+        (None, None) => Ok(None),
+        (Some(part), Some(media_cache)) if media_cache.start > 0 => {
+            let with_cache = Shingled {
+                media_cache,
+                ..part.get_ref().clone()
+            };
+            let checked = with_cache.checked(BAND_SECTORS_MAX);
+            checked.map(Some).map_err(|error| (part.span(), error.to_string()))
+        }
+        (Some(part), None) => Err((
+            part.span(),
+            "a shingled drive needs a media cache: say `media_cache = true` of a zone".to_owned(),
+        )),
+        (Some(_), Some(_)) => Err((
+            file.zone.span(),
+            "all zones are media cache, none is the host's".to_owned(),
+        )),
+        (None, Some(_)) => Err((
+            file.zone.span(),
+            "a zone is a media cache, but there is no table `[shingled]`".to_owned(),
+        )),
+    }
 }
 
 fn curve(part: &SeekPart, whole: Range<usize>) -> Result<Curve, SpannedError> {
@@ -462,6 +499,7 @@ fn tracks(part: &ZonePart, heads: u32, [first_cylinder, last_cylinder]: [u32; 2]
         slipped: part.slipped.get_ref().clone(),
         sparing: sparing(part),
         serpentine: Serpentine::None,
+        media_cache: part.media_cache,
     };
     let (total, front, spare) = (
         zone.tracks(heads),

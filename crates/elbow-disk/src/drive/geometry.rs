@@ -8,12 +8,17 @@
 //!
 //! Always: data tracks are numbered in the order of their LBNs, and LBNs have no gaps; a track's angle is that of its first
 //! sector, `(offset + cylinder * (skew of a cylinder + (heads - 1) * skew of a track) + head * skew of a track) mod sectors`,
-//! with cylinders counted from the zone's first. Everything is looked up in tables: one entry per data track, one per
-//! physical track, one per few dozen sectors. A track with slipped sectors has an entry for each part between them, and is as many
-//! tracks to everything else: from one part to the next the arm need not move, and the head waits until the gap has passed.
+//! with cylinders counted from the zone's first. The host's LBNs come first, then those of a media cache, wherever that lies.
+//!
+//! A track is looked up in tables (`track_list`), or worked out where these would be large and no zone has slips (`track_formula`).
 
-use super::sparing::{Run, Sparing};
+use super::sparing::Sparing;
+use super::track_formula::TrackFormulas;
+use super::track_list::TrackList;
 use super::{Arm, Lbn, Ps, SectorAddress, Track};
+
+/// Drives with more tracks than this have no list of them, which takes 36 bytes for each, if their tracks can be worked out.
+const LISTED_MAX: u64 = 1 << 20;
 
 /// One zone as described, checked.
 #[derive(Clone, Debug)]
@@ -37,6 +42,8 @@ pub(super) struct Zone {
     pub(super) sparing: Option<Sparing>,
     /// Every other cylinder is numbered from the last head to the first.
     pub(super) serpentine: Serpentine,
+    /// Its sectors are no host's, but the media cache's.
+    pub(super) media_cache: bool,
 }
 
 /// In which order the heads of a cylinder are numbered.
@@ -53,7 +60,7 @@ pub(super) enum Serpentine {
 }
 
 impl Serpentine {
-    fn turns_back(self, zone: &Zone, cylinder: u32) -> bool {
+    pub(super) fn turns_back(self, zone: &Zone, cylinder: u32) -> bool {
         match self {
             Serpentine::None => false,
             Serpentine::Zone => cylinder % 2 == 1,
@@ -66,34 +73,67 @@ impl Zone {
     pub(super) fn tracks(&self, heads: u32) -> u64 {
         u64::from(self.last_cylinder - self.first_cylinder + 1) * u64::from(heads)
     }
+
+    /// Where a track of the zone lies, and its skew from the turn's start in sectors, which may be of several turns.
+    #[inline]
+    pub(super) fn place(&self, heads: u32, track: u32) -> (Arm, u64) {
+        let (cylinder, order) = (track / heads, track % heads);
+        let per_cylinder = self.cylinder_skew + (heads - 1) * self.track_skew;
+        let skew = u64::from(self.offset)
+            + u64::from(cylinder) * u64::from(per_cylinder)
+            + u64::from(order) * u64::from(self.track_skew);
+        let arm = Arm {
+            cylinder: self.first_cylinder + cylinder,
+            head: self.order(heads, cylinder, order),
+        };
+        (arm, skew)
+    }
+
+    /// The head of a number on its cylinder of the zone; and the number of a head.
+    #[inline]
+    pub(super) fn order(&self, heads: u32, cylinder: u32, head: u32) -> u32 {
+        if self.serpentine.turns_back(self, cylinder) {
+            heads - 1 - head
+        } else {
+            head
+        }
+    }
 }
 
 /// A stretch of a track without a gap.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    first: u64,
-    arm: Arm,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) first: u64,
+    pub(super) arm: Arm,
     /// Angle of the first sector, in sectors.
-    skew: u32,
-    zone: u32,
+    pub(super) skew: u32,
+    pub(super) zone: u32,
+}
+
+/// What of a zone holds data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ZoneExtent {
+    pub(super) zone: u32,
+    /// The first cylinder and the last.
+    pub(super) cylinders: [u32; 2],
+    pub(super) tracks: u64,
+    pub(super) first: u64,
+    pub(super) sectors: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Tracks {
+    Listed(TrackList),
+    Computed(TrackFormulas),
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Geometry {
     heads: u32,
     cylinders: u32,
+    /// Those of the host.
     sectors: u64,
-    /// Data tracks in the order of LBNs, and one past the last.
-    tracks: Vec<Entry>,
-    /// By data track: the number of its first sector on the track. Apart, for schedulers do not ask for it.
-    starts: Vec<u32>,
-    /// By `cylinder * heads + head`: which data track it is, or the first of its parts.
-    at: Vec<Option<u32>>,
-    /// By `lbn >> shift`: the data track of the first of these sectors. No track is shorter than they, so that any of them is
-    /// on that track or on the next; except where `has_short`, for parts of tracks are.
-    by_lbn: Vec<u32>,
-    shift: u32,
-    has_short: bool,
+    tracks: Tracks,
     /// By zone: the angle of each sector boundary, and of the turn's end.
     angles: Vec<Vec<Ps>>,
     rotation: Ps,
@@ -101,100 +141,40 @@ pub(super) struct Geometry {
 
 impl Geometry {
     pub(super) fn new(zones: &[Zone], heads: u32, rotation: Ps) -> Geometry {
-        let cylinders = zones.last().map_or(0, |zone| zone.last_cylinder + 1);
+        let all: u64 = zones.iter().map(|zone| zone.tracks(heads)).sum();
+        let tracks = if all > LISTED_MAX && zones.iter().all(TrackFormulas::suit) {
+            Tracks::Computed(TrackFormulas::new(zones, heads))
+        } else {
+            Tracks::Listed(TrackList::new(zones, heads))
+        };
         let mut geometry = Geometry {
             heads,
-            cylinders,
+            cylinders: zones.last().map_or(0, |zone| zone.last_cylinder + 1),
             sectors: 0,
-            tracks: Vec::new(),
-            starts: Vec::new(),
-            at: vec![None; (cylinders * heads) as usize],
-            by_lbn: Vec::new(),
-            shift: zones
-                .iter()
-                .map(|zone| zone.sectors_per_track.ilog2())
-                .min()
-                .unwrap_or(0),
+            tracks,
             angles: zones
                 .iter()
                 .map(|zone| boundaries(zone.sectors_per_track, rotation))
                 .collect(),
-            has_short: false,
             rotation,
         };
-        for (number, zone) in (0..).zip(zones) {
-            geometry.lay_out(number, zone);
+        geometry.sectors = geometry
+            .data_zones()
+            .map(|extent| extent.first + extent.sectors)
+            .max()
+            .unwrap_or(0);
+        if let Some(cache) = geometry.media_cache(zones) {
+            geometry.sectors = cache.start;
         }
-        geometry.finish();
         geometry
     }
 
-    /// Gives a zone's sectors their places.
-    fn lay_out(&mut self, number: u32, zone: &Zone) {
-        if let Some(sparing) = &zone.sparing {
-            for run in sparing.runs(zone.tracks(self.heads), zone.sectors_per_track) {
-                self.push(number, zone, run);
-            }
-            return;
-        }
-        let total = zone.tracks(self.heads) as u32;
-        let data = total - zone.front_tracks - zone.spare_tracks;
-        let good = (zone.front_tracks..total).filter(|track| zone.slipped.binary_search(track).is_err());
-        for track in good.take(data as usize) {
-            let whole = Run {
-                track,
-                sector: 0,
-                sectors: zone.sectors_per_track,
-            };
-            self.push(number, zone, whole);
-        }
-    }
-
-    /// Adds the next stretch of sectors.
-    fn push(&mut self, number: u32, zone: &Zone, run: Run) {
-        let (cylinder, order) = (run.track / self.heads, run.track % self.heads);
-        let per_cylinder = zone.cylinder_skew + (self.heads - 1) * zone.track_skew;
-        let skew = u64::from(zone.offset)
-            + u64::from(cylinder) * u64::from(per_cylinder)
-            + u64::from(order) * u64::from(zone.track_skew)
-            + u64::from(run.sector);
-        let head = if zone.serpentine.turns_back(zone, cylinder) {
-            self.heads - 1 - order
-        } else {
-            order
-        };
-        let arm = Arm {
-            cylinder: zone.first_cylinder + cylinder,
-            head,
-        };
-        let at = &mut self.at[(arm.cylinder * self.heads + head) as usize];
-        at.get_or_insert(self.tracks.len() as u32);
-        self.tracks.push(Entry {
-            first: self.sectors,
-            arm,
-            skew: (skew % u64::from(zone.sectors_per_track)) as u32,
-            zone: number,
-        });
-        self.starts.push(run.sector);
-        self.has_short |= run.sectors < 1 << self.shift;
-        self.sectors += u64::from(run.sectors);
-    }
-
-    /// Ends the table of tracks, and makes that of sectors.
-    fn finish(&mut self) {
-        let mut track = 0;
-        for first in (0..self.sectors).step_by(1 << self.shift) {
-            while self.tracks.get(track + 1).is_some_and(|next| next.first <= first) {
-                track += 1;
-            }
-            self.by_lbn.push(track as u32);
-        }
-        self.tracks.push(Entry {
-            first: self.sectors,
-            arm: Arm::default(),
-            skew: 0,
-            zone: 0,
-        });
+    /// The sectors of the zones that are a media cache, behind those of the host; none where there is none.
+    pub(super) fn media_cache(&self, zones: &[Zone]) -> Option<std::ops::Range<u64>> {
+        let of_cache = |extent: &ZoneExtent| zones[extent.zone as usize].media_cache;
+        let first = self.data_zones().filter(of_cache).map(|extent| extent.first).min()?;
+        let end = self.data_zones().map(|extent| extent.first + extent.sectors).max()?;
+        Some(first..end)
     }
 
     pub(super) fn heads(&self) -> u32 {
@@ -214,22 +194,42 @@ impl Geometry {
     }
 
     #[inline(always)]
-    fn entry(&self, lbn: Lbn) -> (usize, &Entry) {
-        let guess = self.by_lbn[(lbn.0 >> self.shift) as usize] as usize;
-        let mut track = guess + usize::from(self.tracks[guess + 1].first <= lbn.0);
-        if self.has_short {
-            track = self.go_on(track, lbn);
+    fn entry(&self, lbn: Lbn) -> (usize, Entry) {
+        match &self.tracks {
+            Tracks::Listed(list) => list.entry(lbn.0),
+            Tracks::Computed(formulas) => formulas.entry(lbn.0),
         }
-        (track, &self.tracks[track])
     }
 
-    /// The track or part of one that a sector lies on, from an earlier one on.
-    #[cold]
-    fn go_on(&self, mut track: usize, lbn: Lbn) -> usize {
-        while self.tracks[track + 1].first <= lbn.0 {
-            track += 1;
+    /// The track of a number; the one past the last begins where that ends.
+    fn numbered_entry(&self, number: usize) -> Entry {
+        match &self.tracks {
+            Tracks::Listed(list) => list.numbered(number),
+            Tracks::Computed(formulas) => formulas.numbered(number),
         }
-        track
+    }
+
+    /// The number of a stretch's first sector on its track.
+    #[inline(always)]
+    fn start(&self, number: usize) -> u32 {
+        match &self.tracks {
+            Tracks::Listed(list) => list.start(number),
+            Tracks::Computed(_) => 0,
+        }
+    }
+
+    fn count(&self) -> usize {
+        match &self.tracks {
+            Tracks::Listed(list) => list.count(),
+            Tracks::Computed(formulas) => formulas.count(),
+        }
+    }
+
+    fn number_at(&self, arm: Arm) -> Option<usize> {
+        match &self.tracks {
+            Tracks::Listed(list) => list.number_at(arm),
+            Tracks::Computed(formulas) => formulas.number_at(arm),
+        }
     }
 
     /// Where a sector is, and its angle.
@@ -239,10 +239,9 @@ impl Geometry {
         let index = (lbn.0 - track.first) as u32;
         let place = SectorAddress {
             arm: track.arm,
-            // Not indexed: what could fail would have to be done for callers that want nothing but the arm.
-            sector: self.starts.get(number).map_or(index, |start| start + index),
+            sector: self.start(number) + index,
         };
-        (place, self.angle_on(track, index))
+        (place, self.angle_on(&track, index))
     }
 
     /// The angle of the sector `sector` of a stretch.
@@ -257,80 +256,88 @@ impl Geometry {
     /// The angle of a sector by its place; `None` where no data lies.
     pub(super) fn angle(&self, place: SectorAddress) -> Option<Ps> {
         let (number, index) = self.part_at(place)?;
-        Some(self.angle_on(&self.tracks[number], index))
+        Some(self.angle_on(&self.numbered_entry(number), index))
     }
 
     /// The sector at a place; `None` where no data lies.
     pub(super) fn lbn_at(&self, place: SectorAddress) -> Option<Lbn> {
         let (number, index) = self.part_at(place)?;
-        Some(Lbn(self.tracks[number].first + u64::from(index)))
+        Some(Lbn(self.numbered_entry(number).first + u64::from(index)))
     }
 
     /// The stretch that a place lies on, and how far from its start.
     fn part_at(&self, place: SectorAddress) -> Option<(usize, u32)> {
         let first = self.number_at(place.arm)?;
-        let parts = (first..self.tracks.len() - 1).take_while(|&number| self.tracks[number].arm == place.arm);
+        let parts = (first..self.count()).take_while(|&number| self.numbered_entry(number).arm == place.arm);
         parts
-            .filter_map(|number| Some((number, place.sector.checked_sub(self.starts[number])?)))
-            .find(|&(number, index)| u64::from(index) < self.tracks[number + 1].first - self.tracks[number].first)
+            .filter_map(|number| Some((number, place.sector.checked_sub(self.start(number))?)))
+            .find(|&(number, index)| u64::from(index) < self.length(number))
+    }
+
+    /// Sectors of a stretch.
+    fn length(&self, number: usize) -> u64 {
+        self.numbered_entry(number + 1).first - self.numbered_entry(number).first
     }
 
     fn per_track(&self, track: &Entry) -> u32 {
         self.angles[track.zone as usize].len() as u32 - 1
     }
 
-    fn number_at(&self, arm: Arm) -> Option<usize> {
-        let physical =
-            (arm.head < self.heads).then_some(arm.cylinder as usize * self.heads as usize + arm.head as usize)?;
-        self.at.get(physical).copied().flatten().map(|number| number as usize)
-    }
-
-    fn numbered(&self, number: usize) -> Track {
-        let track = &self.tracks[number];
-        let sectors = (self.tracks[number + 1].first - track.first) as u32;
+    fn with_length(&self, number: usize, track: &Entry) -> Track {
         Track {
             first: Lbn(track.first),
-            sectors,
+            sectors: (self.numbered_entry(number + 1).first - track.first) as u32,
             arm: track.arm,
             sectors_per_track: self.per_track(track),
         }
     }
 
-    /// All data tracks in the order of LBNs, each with the number of its zone.
-    pub(super) fn data_tracks(&self) -> impl Iterator<Item = (u32, Track)> {
-        (0..self.tracks.len() - 1).map(|number| (self.tracks[number].zone, self.numbered(number)))
+    /// Zones from the outermost; those without data are left out.
+    pub(super) fn data_zones(&self) -> impl Iterator<Item = ZoneExtent> {
+        let mut extents = match &self.tracks {
+            Tracks::Listed(list) => list.zones(),
+            Tracks::Computed(formulas) => formulas.zones(),
+        };
+        extents.sort_by_key(|extent| extent.zone);
+        extents.into_iter()
+    }
+
+    /// Sectors on a track of a zone.
+    pub(super) fn sectors_per_track(&self, zone: u32) -> u32 {
+        self.angles[zone as usize].len() as u32 - 1
     }
 
     pub(super) fn track(&self, lbn: Lbn) -> Track {
-        self.numbered(self.entry(lbn).0)
+        let (number, track) = self.entry(lbn);
+        self.with_length(number, &track)
     }
 
     /// The sectors around one whose places are together with its own.
     pub(super) fn range_of(&self, lbn: Lbn, is_with: impl Fn(Arm, Arm) -> bool) -> std::ops::Range<u64> {
         let (here, own) = self.entry(lbn);
-        let all = self.tracks.len() - 1;
-        let with = |&number: &usize| is_with(self.tracks[number].arm, own.arm);
+        let with = |&number: &usize| is_with(self.numbered_entry(number).arm, own.arm);
         let first = (0..here).rev().take_while(with).last().unwrap_or(here);
-        let last = (here + 1..all).take_while(with).last().unwrap_or(here);
-        self.tracks[first].first..self.tracks[last + 1].first
+        let last = (here + 1..self.count()).take_while(with).last().unwrap_or(here);
+        self.numbered_entry(first).first..self.numbered_entry(last + 1).first
     }
 
     pub(super) fn track_at(&self, arm: Arm) -> Option<Track> {
-        self.number_at(arm).map(|number| self.numbered(number))
+        let number = self.number_at(arm)?;
+        Some(self.with_length(number, &self.numbered_entry(number)))
     }
 
     /// How long `sectors` sectors from `first` of their track take to pass the head.
     pub(super) fn passing(&self, first: Lbn, sectors: u32) -> Ps {
         let (_, track) = self.entry(first);
-        let start = self.angle_on(track, (first.0 - track.first) as u32);
+        let start = self.angle_on(&track, (first.0 - track.first) as u32);
         let count = u64::from(sectors);
-        debug_assert!(count <= u64::from(self.per_track(track)));
-        if sectors == self.per_track(track) {
+        debug_assert!(count <= u64::from(self.per_track(&track)));
+        if sectors == self.per_track(&track) {
             return self.rotation;
         }
         let end = self.angle_on(
-            track,
-            ((first.0 - track.first) as u32 + sectors) % self.per_track(track),
+            &track,
+            ((first.0 - track.first) as u32 + sectors) % self.per_track(&track),
         );
         if end >= start {
             end - start

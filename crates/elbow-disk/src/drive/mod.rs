@@ -1,9 +1,10 @@
 //! One drive: where its sectors lie and how long its mechanics take.
 //!
 //! ```text
-//!   description   a TOML file, checked          geometry    LBN <-> place, angle: tables
+//!   description   a TOML file, checked          geometry    LBN <-> place, angle
+//!   track_list    tables of all tracks          track_formula   the same worked out
 //!   sparing       sectors that hold no data     seek        times by distance
-//!   mechanics     seek, rotation, transfer of a request
+//!   mechanics     seek, rotation, transfer of a request                       shingled     bands and media cache
 //! ```
 //!
 //! All times are whole picoseconds, all angles the time since the turn's start; nothing is added up in floating point. The
@@ -15,16 +16,20 @@ mod error;
 mod geometry;
 mod mechanics;
 mod seek;
+mod shingled;
 mod sparing;
 mod summary;
+mod track_formula;
+mod track_list;
 mod turn;
 mod units;
 
 pub use error::DriveError;
-pub use summary::{SECTOR_BYTES, Summary, ZoneSummary};
+pub use summary::{SECTOR_BYTES, ShingledSummary, Summary, ZoneSummary};
 pub use units::{Arm, Lbn, PositioningTime, Ps, SectorAddress, Service, Track, TrackPart};
 
 pub(crate) use electronics::{CacheShape, Electronics, ReadAheadUntil, ScatteredWrite, WriteCache};
+pub(crate) use shingled::{Cleaning, Shingled};
 pub(crate) use turn::Turn;
 pub(crate) use units::{CLOCK_DAYS_MAX, CLOCK_MAX, PS_PER_DAY};
 
@@ -51,6 +56,7 @@ pub struct Drive {
     head_switch: Ps,
     write_settle: Settle,
     pub(crate) electronics: Electronics,
+    pub(crate) shingled: Option<Shingled>,
 }
 
 impl Drive {
@@ -60,7 +66,7 @@ impl Drive {
         &self.name
     }
 
-    /// How many sectors it has: LBNs are below this.
+    /// How many sectors it has: LBNs are below this. Those of a shingled drive's media cache, which are no host's, follow.
     #[must_use]
     pub fn sectors(&self) -> u64 {
         self.geometry.sectors()
@@ -126,6 +132,18 @@ impl Drive {
     #[must_use]
     pub fn lbn_at(&self, place: SectorAddress) -> Option<Lbn> {
         self.geometry.lbn_at(place)
+    }
+
+    /// Whether its tracks overlap, and what is written goes to a media cache first.
+    ///
+    /// ```
+    /// use elbow_disk::Drive;
+    /// assert!(Drive::named("archive-8tb")?.is_shingled() && !Drive::named("ultrastar-he12")?.is_shingled());
+    /// # Ok::<(), elbow_disk::DriveError>(())
+    /// ```
+    #[must_use]
+    pub fn is_shingled(&self) -> bool {
+        self.shingled.is_some()
     }
 
     /// Whether its description has a write cache.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Arm, Drive};
+use super::{Arm, Cleaning, Drive};
 
 /// Bytes of a sector; all sectors are so large.
 pub const SECTOR_BYTES: u64 = 512;
@@ -38,8 +38,24 @@ pub struct Summary {
     pub segment_sectors: u32,
     /// Sectors read ahead.
     pub read_ahead_sectors: u32,
-    /// From the outermost.
+    /// From the outermost; those of a media cache are left out.
     pub zones: Vec<ZoneSummary>,
+    /// Of a shingled drive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shingled: Option<ShingledSummary>,
+}
+
+/// What a shingled drive has beside.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShingledSummary {
+    /// Sectors that are written together or not at all.
+    pub band_sectors: u32,
+    /// Sectors of the media cache, with its map and a place for a band.
+    pub media_cache_sectors: u64,
+    /// Writes that it holds at most.
+    pub map_entries: u32,
+    /// How long the drive has to be idle before it cleans bands; none where it cleans them only when the media cache is full.
+    pub cleans_after_idle_ms: Option<f64>,
 }
 
 /// A zone in figures.
@@ -98,6 +114,12 @@ impl Drive {
             segment_sectors: cache.map_or(0, |cache| cache.segment_sectors),
             read_ahead_sectors: cache.map_or(0, |cache| cache.read_ahead_sectors),
             zones: self.zone_summaries(),
+            shingled: self.shingled.as_ref().map(|shape| ShingledSummary {
+                band_sectors: shape.band_sectors,
+                media_cache_sectors: shape.media_cache.end - shape.media_cache.start,
+                map_entries: shape.map_entries,
+                cleans_after_idle_ms: (shape.cleaning == Cleaning::Aggressive).then(|| shape.idle_ms.0.ms()),
+            }),
         }
     }
 
@@ -111,28 +133,23 @@ impl Drive {
     }
 
     fn zone_summaries(&self) -> Vec<ZoneSummary> {
-        let mut zones: Vec<ZoneSummary> = Vec::new();
-        let mut last = None;
-        for (zone, track) in self.geometry.data_tracks() {
-            if zones.len() <= zone as usize {
-                let bytes = (u64::from(track.sectors_per_track) * SECTOR_BYTES) as f64;
-                zones.push(ZoneSummary {
-                    cylinders: [track.arm.cylinder; 2],
-                    sectors_per_track: track.sectors_per_track,
-                    tracks: 0,
-                    first_lbn: track.first.0,
-                    sectors: 0,
+        let of_host = self
+            .geometry
+            .data_zones()
+            .filter(|extent| extent.first < self.sectors());
+        of_host
+            .map(|extent| {
+                let sectors_per_track = self.geometry.sectors_per_track(extent.zone);
+                let bytes = (u64::from(sectors_per_track) * SECTOR_BYTES) as f64;
+                ZoneSummary {
+                    cylinders: extent.cylinders,
+                    sectors_per_track,
+                    tracks: extent.tracks,
+                    first_lbn: extent.first,
+                    sectors: extent.sectors,
                     megabytes_per_second: bytes / self.rotation().ms() / 1e3,
-                });
-            }
-            if let Some(zone) = zones.last_mut() {
-                zone.cylinders[1] = track.arm.cylinder;
-                // The parts of a track with slipped sectors follow one another.
-                zone.tracks += u64::from(last != Some(track.arm));
-                last = Some(track.arm);
-                zone.sectors += u64::from(track.sectors);
-            }
-        }
-        zones
+                }
+            })
+            .collect()
     }
 }

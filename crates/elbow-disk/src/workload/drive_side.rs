@@ -65,6 +65,14 @@ impl<'d> DriveSide<'d> {
         }
     }
 
+    /// The same where the media cache is as a power cut left it in another.
+    pub(crate) fn with_media_cache_of(self, before: &DriveSide<'d>, cut: Ps) -> DriveSide<'d> {
+        DriveSide {
+            controller: self.controller.with_media_cache_of(&before.controller, cut),
+            ..self
+        }
+    }
+
     pub(crate) fn arm(&self, now: Ps) -> Arm {
         self.controller.arm(now)
     }

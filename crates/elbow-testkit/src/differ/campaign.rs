@@ -20,6 +20,8 @@ use super::trial::{Programs, Trial};
 const KNOWN_MAX: usize = 24;
 /// How often a case is run to see how often it shows what it showed.
 const TRIES: u32 = 5;
+/// How far a campaign is, is said after so many.
+const CASES_BETWEEN_LINES: u64 = 1_000;
 /// Why something is not counted as found.
 const UNSTEADY: &str = "the native system does not answer the same twice";
 
@@ -167,6 +169,10 @@ impl TrialContext<'_> {
                 let mut summary = summary.lock();
                 self.tell_new(seed, &examined, &summary);
                 summary.add(seed, calls, examined);
+                if summary.cases % CASES_BETWEEN_LINES == 0 {
+                    let (storage, cases) = (self.test_storage.storage().name(), summary.cases);
+                    eprintln!("{storage}: {cases} of {} cases", seeds.end - seeds.start);
+                }
             }
         };
         thread::scope(|scope| {

@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 164] = [
+const LIMITS: [(&str, &str, &str); 167] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer *chown ok/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
@@ -75,6 +75,7 @@ const LIMITS: [(&str, &str, &str); 164] = [
     ("*", "answer * */EACCES (user, closed)", OWN_CLOSED),
     ("*", "answer map* ok/EFAULT (user, closed)", OWN_CLOSED),
     ("*", "answer *read ok/ok less (user, closed)", OWN_CLOSED),
+    ("*", "answer copy ok/ok * (user, closed)", OWN_CLOSED),
     (
         "*",
         "not-rolled-back 125/0 elbow * Operation not permitted (lost groups)",
@@ -139,6 +140,8 @@ const LIMITS: [(&str, &str, &str); 164] = [
     ("tmpfs", "answer *stat ok/ok gid (no lists)", MORE_THAN_TMPFS),
     ("tmpfs", "seen-inside inside * gid (no lists)", MORE_THAN_TMPFS),
     ("tmpfs", "wrong-after-0 after * gid (no lists)", MORE_THAN_TMPFS),
+    ("tmpfs", "seen-inside inside file mtime is now (maps)", MORE_THAN_TMPFS),
+    ("tmpfs", "wrong-after-0 after file mtime is now (maps)", MORE_THAN_TMPFS),
     ("overlayfs", "answer *stat ok/ok mode (no lists)", MORE_THAN_TMPFS),
     ("overlayfs", "seen-inside inside * mode (no lists)", MORE_THAN_TMPFS),
     ("overlayfs", "wrong-after-0 after * mode (no lists)", MORE_THAN_TMPFS),

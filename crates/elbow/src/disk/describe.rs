@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use elbow_disk::{Drive, Summary};
+use elbow_disk::{Drive, SECTOR_BYTES, ShingledSummary, Summary};
 
 use crate::output::answer;
 
@@ -93,8 +93,9 @@ fn lines(of: &Summary) -> Vec<String> {
                 of.segment_sectors, of.read_ahead_sectors
             ),
         },
-        "  zone      cylinders  sectors/track    tracks    first LBN      sectors     MB/s".to_owned(),
     ];
+    lines.extend(of.shingled.as_ref().map(shingles));
+    lines.push("  zone      cylinders  sectors/track    tracks    first LBN      sectors     MB/s".to_owned());
     lines.extend(of.zones.iter().enumerate().map(|(number, zone)| {
         let [first, last] = zone.cylinders;
         format!(
@@ -108,4 +109,18 @@ fn lines(of: &Summary) -> Vec<String> {
         )
     }));
     lines
+}
+
+/// What a shingled drive has beside.
+fn shingles(of: &ShingledSummary) -> String {
+    let when = match of.cleans_after_idle_ms {
+        Some(ms) => format!("after {ms} ms of idleness, and when it is full"),
+        None => "only when it is full".to_owned(),
+    };
+    format!(
+        "  shingled in bands of {} sectors; {:.2} GB of media cache for {} writes, cleaned {when}",
+        of.band_sectors,
+        (of.media_cache_sectors * SECTOR_BYTES) as f64 / 1e9,
+        of.map_entries
+    )
 }

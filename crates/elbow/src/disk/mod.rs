@@ -59,8 +59,8 @@ Examples:
   What range writes buy, in eleven figures:
       elbow disk figure all --out study
 
-Drives that need no file: hp-c2247a (1 GB, 5400 rpm, checked against a real one), generic-7200, and nine of DiskSim's that were \
-validated there; `elbow disk describe` lists them.";
+Drives that need no file: hp-c2247a (1 GB, 5400 rpm, checked against a real one), generic-7200, nine of DiskSim's that were \
+validated there, and, of published figures, ultrastar-he12 (12 TB, SATA) and archive-8tb (shingled); `elbow disk describe` lists them.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DiskArgs {

@@ -204,6 +204,20 @@ pub(crate) enum LockArgs {
     Top(TopArgs),
 }
 
+impl LockArgs {
+    /// The words that name the command.
+    pub(crate) fn path(&self) -> &'static [&'static str] {
+        match self {
+            Self::Exec(_) => &["lock", "exec"],
+            Self::Hold(_) => &["lock", "hold"],
+            Self::Mpi(_) => &["lock", "mpi"],
+            Self::Break(_) => &["lock", "break"],
+            Self::Status(_) => &["lock", "status"],
+            Self::Top(_) => &["lock", "top"],
+        }
+    }
+}
+
 /// Parts of the service.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LockdArgs {

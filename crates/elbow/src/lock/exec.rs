@@ -30,9 +30,14 @@ const IDENTITY_VARIABLE: &str = "ELBOW_FCNTL_IDENTITY";
 /// The prefixes for which a lookout is there already.
 const WATCHED_VARIABLE: &str = "ELBOW_FCNTL_WATCHED";
 
+/// The library that is loaded first.
+pub(super) fn library() -> Result<PathBuf> {
+    preload::library(LIBRARY, LIBRARY_VARIABLE)
+}
+
 /// Runs the command.
 pub(super) fn run(args: &ExecArgs) -> Result<ExitCode> {
-    let library = preload::library(LIBRARY, LIBRARY_VARIABLE)?;
+    let library = library()?;
     let prefixes = prefixes(&args.prefixes)?;
     let address = preload::absolute(service::address_of(&args.service)?)?;
     check_command(args)?;

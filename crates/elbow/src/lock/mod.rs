@@ -26,11 +26,17 @@ mod supervise;
 mod top;
 mod uncovered;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
 
 pub(crate) use self::args::{LOCK_EXAMPLES, LOCKD_EXAMPLES, LockArgs, LockdArgs};
+
+/// The libraries that `lock exec` and `lock mpi` have a command load first: what they are for, and where they are.
+pub(crate) fn preloaded() -> [(&'static str, Result<PathBuf>); 2] {
+    [("fcntl-library", exec::library()), ("mpi-library", mpi::library())]
+}
 
 /// Does what was asked of the service's clients.
 pub(crate) fn run(args: &LockArgs) -> Result<ExitCode> {

@@ -9,6 +9,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Result, bail};
@@ -32,9 +33,14 @@ const OMPIO_SIEVES: (&str, &str) = ("OMPI_MCA_fbtl_posix_write_datasieving", "fa
 /// What the library does about ranks that lack it.
 const UNCOVERED_VARIABLE: &str = "ELBOW_MPI_UNCOVERED";
 
+/// The library that is loaded first.
+pub(super) fn library() -> Result<PathBuf> {
+    preload::library(LIBRARY, LIBRARY_VARIABLE)
+}
+
 /// Runs the command.
 pub(super) fn run(args: &MpiArgs) -> Result<ExitCode> {
-    let library = preload::library(LIBRARY, LIBRARY_VARIABLE)?;
+    let library = library()?;
     let address = preload::absolute(service::address_of(&args.service)?)?;
     let is_ignored = args.uncovered == UncoveredRanks::Ignore;
     let supervision = (!is_ignored).then(Supervision::begin).transpose()?; // Before the client, which may have a thread.

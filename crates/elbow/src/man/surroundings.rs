@@ -18,7 +18,23 @@ const ASKED: &[&str] = &[
     "elbow-rollback",
 ];
 const JOBS: &[&str] = &["elbow-run", "elbow-mount"];
-const REACHED: &[&str] = &["elbow-run", "elbow-recover", "elbow-resume"];
+const REACHED: &[&str] = &["elbow-run", "elbow-recover", "elbow-resume", "elbow-doctor"];
+const SCRATCH: &[&str] = &["elbow-run", "elbow-mount", "elbow-resume", "elbow-recover"];
+const SORT: &[&str] = &["elbow-sort"];
+/// Commands with options that can be set in files.
+const SET: &[&str] = &[
+    "elbow-run",
+    "elbow-mount",
+    "elbow-resume",
+    "elbow-recover",
+    "elbow-sort",
+    "elbow-lock-hold",
+    "elbow-lock-exec",
+    "elbow-lock-mpi",
+    "elbow-config",
+    "elbow-config-show",
+];
+const DOCTOR: &[&str] = &["elbow-doctor"];
 const CLIENTS: &[&str] = &["elbow-lock-*", "elbow-lockd-proxy"];
 const REDIRECTED: &[&str] = &["elbow-lock-exec"];
 const MPI: &[&str] = &["elbow-lock-mpi"];
@@ -63,6 +79,46 @@ const ENVIRONMENT: &[Entry] = &[
       /dev/shm when that cannot be.",
         JOBS,
     ),
+    (
+        "TMPDIR",
+        "Where memory is paged to in a trial, and a job is tried over a directory that is reached by ssh.",
+        DOCTOR,
+    ),
+    ("HOME", "Replaced in a bundle, as all that names somebody.", DOCTOR),
+    ("USER", "The same; LOGNAME too.", DOCTOR),
+    ("LOGNAME", "The same.", DOCTOR),
+    (
+        "ELBOW_PUBLISH",
+        "As --publish, without it; before any file of settings.",
+        JOBS,
+    ),
+    ("ELBOW_ON_CONFLICT", "The same for --on-conflict.", JOBS),
+    ("ELBOW_MEM", "The same for --mem.", JOBS),
+    ("ELBOW_SCRATCH", "The same for --scratch.", SCRATCH),
+    ("ELBOW_IN_FLIGHT", "The same for --in-flight.", JOBS),
+    ("ELBOW_DURABLE", "true or false: the same for --durable.", JOBS),
+    ("ELBOW_COMPRESS", "The same for --compress.", REACHED),
+    ("ELBOW_RETRY", "The same for --retry.", &["elbow-run"]),
+    ("ELBOW_QUIET", "true or false: the same for --quiet.", &["elbow-run"]),
+    ("ELBOW_PROGRESS", "The same for --progress.", &["elbow-run"]),
+    (
+        "ELBOW_LOCK_IDENTITY",
+        "As --identity, without it.",
+        &["elbow-lock-hold", "elbow-lock-exec"],
+    ),
+    ("ELBOW_SORT_BUFFER_SIZE", "As --buffer-size, without it.", SORT),
+    (
+        "ELBOW_SORT_TEMPORARY_DIRECTORY",
+        "As --temporary-directory, without it.",
+        SORT,
+    ),
+    ("ELBOW_SORT_PARALLEL", "As --parallel, without it.", SORT),
+    (
+        "XDG_CONFIG_HOME",
+        "Where the directory elbow with the user's file of settings is; ~/.config when it is not set.",
+        SET,
+    ),
+    ("HOME", "What ~ stands for there.", SET),
     ("ELBOW_VIA", "How DIR is reached, without --via.", REACHED),
     ("ELBOW_SSH", "The program that is run as ssh, for --via.", REACHED),
     (
@@ -208,6 +264,12 @@ const FILES: &[Entry] = &[
         "In the directory of a job: its staging directory, hidden from COMMAND, with what is not \
       published yet and the record of the commit. Gone when the job has ended; after a crash elbow-recover(1) ends it.",
         &["elbow-run", "elbow-mount", "elbow-recover", "elbow-resume"],
+    ),
+    (
+        ".elbow.toml",
+        "In DIR or above it, ~/.config/elbow/config.toml and /etc/elbow/config.toml: what options are when nobody names them; elbow-config(1) shows it. Only files \
+      of root and of the user count.",
+        SET,
     ),
     (
         "/dev/fuse",

@@ -1,6 +1,7 @@
 //! What `elbow sort` can be asked for.
 
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueHint};
@@ -106,6 +107,16 @@ pub(crate) struct ReportArgs {
     /// Print errors only.
     #[arg(long, short, help_heading = "What is said")]
     pub(crate) quiet: bool,
+    /// Say how far it is and what it took also where standard error is no terminal.
+    #[arg(long, help_heading = "What is said", conflicts_with_all = ["quiet", "json"])]
+    pub(crate) verbose: bool,
+}
+
+impl ReportArgs {
+    /// Whether people are told how it goes. sort(1) says nothing, and scripts take what is on standard error for a failure.
+    pub(crate) fn tells_people(&self) -> bool {
+        !self.quiet && !self.json && (self.verbose || std::io::stderr().is_terminal())
+    }
 }
 
 /// The options for text.

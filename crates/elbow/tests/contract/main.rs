@@ -8,6 +8,7 @@
 mod applications;
 mod asking;
 mod completions;
+mod doctor;
 mod install;
 mod interruption;
 mod lifecycle;
@@ -17,6 +18,7 @@ mod output;
 mod programs;
 mod reading;
 mod refusals;
+mod settings;
 mod setup;
 mod stage;
 mod stall;

@@ -22,7 +22,7 @@ fn json(output: &Output, code: i32) -> Value {
 fn a_sort_that_needed_temporary_files_ends_with_a_line() {
     let input = lines(50_000);
     let stage = Stage::with(&[("in", &input)]);
-    let said = stage.sort(&["-S2M", "-o", "out", "in"], b"");
+    let said = stage.sort(&["--verbose", "-S2M", "-o", "out", "in"], b"");
     assert!(said.status.success() && stage.read("out") == sorted(&input), "{said:?}");
     let said = message(&said);
     assert!(
@@ -48,6 +48,8 @@ fn a_sort_in_memory_or_to_standard_output_or_that_is_to_be_quiet_says_nothing() 
         &["-o", "out", "in"][..],
         &["-qS2M", "-o", "out", "in"],
         &["-m", "-o", "out", "in"],
+        // Nobody looks: standard error is a pipe.
+        &["-S2M", "-o", "out", "in"],
     ] {
         assert_eq!(text(&stage.sort(words, b"")), b"", "{words:?}");
     }

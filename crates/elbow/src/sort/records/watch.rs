@@ -60,7 +60,7 @@ impl<'a> SortMonitor<'a> {
     pub(super) fn over(&self, sort: impl FnOnce(&Meter) -> sort::Result<Summary>) -> sort::Result<Summary> {
         signals::block();
         let (events, received) = mpsc::channel();
-        let silent = self.args.report.quiet || self.args.report.json;
+        let silent = !self.args.report.tells_people();
         if signals::listen(events.clone()).is_err() {
             print_message("cannot listen to signals; Ctrl-C will have no effect");
         }
@@ -130,7 +130,7 @@ impl<'a> SortMonitor<'a> {
                 "passes": summary.passes, "seconds": seconds, "read_bytes": read, "written_bytes": written,
                 "freed_bytes": self.meter.freed_bytes(), "peak_disk_bytes": peak,
             }));
-        } else if !self.args.report.quiet && (self.is_in_place() || !self.args.output.is_empty()) {
+        } else if self.args.report.tells_people() && (self.is_in_place() || !self.args.output.is_empty()) {
             let peak = peak.map_or(String::new(), |peak| {
                 format!(
                     ", at most {} of disk ({:.2}x)",

@@ -65,7 +65,7 @@ impl<'a> SortMonitor<'a> {
         let report = &self.args.report;
         let has_place =
             !self.args.output.is_empty() || (std::io::stderr().is_terminal() && !std::io::stdout().is_terminal());
-        has_place && !report.quiet && !report.json
+        has_place && report.tells_people()
     }
 
     /// sort(1) says nothing, and there is nothing to say of what was done in memory.
@@ -86,7 +86,7 @@ impl<'a> SortMonitor<'a> {
                 "written_bytes": written, "spilled_bytes": summary.spilled_bytes, "freed_bytes": summary.freed_bytes,
                 "peak_disk_bytes": peak,
             }));
-        } else if self.was_large(summary) && !self.args.report.quiet && !self.args.output.is_empty() {
+        } else if self.was_large(summary) && self.args.report.tells_people() && !self.args.output.is_empty() {
             let verb = if self.args.text.merge { "merged" } else { "sorted" };
             print_message(format_args!(
                 "{verb} {} in {seconds:.1} s: read {}, wrote {}, at most {} of disk ({:.2}x)",

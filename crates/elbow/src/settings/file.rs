@@ -1,0 +1,296 @@
+//! One file of settings: `[section]`, `key = value`.
+//!
+//! A mistake is refused with file and line. Whose file it is matters, since a setting may send a job's results elsewhere: only those of root and of the
+//! user are obeyed, and in a directory, where others may put one, no link.
+
+#![allow(clippy::disallowed_methods, reason = "files of settings, not the storage of a job")]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::CommandFactory;
+use elbow_file::Errno;
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::keys::{KEYS, Key, Kind};
+use crate::cli::Cli;
+use crate::suggest::similar;
+
+/// A larger one was not written by people.
+const BYTES_MAX: u64 = 64 << 10;
+
+/// What became of a place where there may be a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FileState {
+    /// It was read.
+    Read,
+    /// There is none.
+    Absent,
+    /// It is there and does not count; why.
+    Ignored(String),
+}
+
+/// A mistake in a file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}:{line}: {reason}", path.display())]
+pub(crate) struct Mistake {
+    path: PathBuf,
+    line: usize,
+    reason: String,
+}
+
+/// The value of a key, and the line that it stands on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) value: String,
+    pub(super) line: usize,
+}
+
+/// By section and name.
+pub(super) type Entries = BTreeMap<(&'static str, &'static str), Entry>;
+
+/// Reads one, if it is there and may be obeyed.
+pub(super) fn read(path: &Path, may_be_link: bool) -> anyhow::Result<(FileState, Entries)> {
+    let text = match text_of(path, may_be_link) {
+        Ok(Ok(text)) => text,
+        Ok(Err(why)) => return Ok((FileState::Ignored(why), Entries::new())),
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok((FileState::Absent, Entries::new())),
+        // A home that is another user's (`setpriv`, `sudo -E`): what may be in it is nobody's wish.
+        Err(Errno::ACCESS) if path.symlink_metadata().is_err() => return Ok((FileState::Absent, Entries::new())),
+        Err(errno) => {
+            return Ok((
+                FileState::Ignored(crate::output::strerror(errno.raw_os_error())),
+                Entries::new(),
+            ));
+        }
+    };
+    Ok((FileState::Read, parse(path, &text)?))
+}
+
+/// The text, or why it does not count.
+fn text_of(path: &Path, may_be_link: bool) -> Result<Result<String, String>, Errno> {
+    let follow = if may_be_link { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | follow;
+    let file = match rustix::fs::openat(CWD, path, flags, Mode::empty()) {
+        Err(Errno::LOOP) if !may_be_link => return Ok(Err("it is a link, which anybody could have made".into())),
+        opened => opened?,
+    };
+    let found = rustix::fs::fstat(&file)?;
+    let own = rustix::process::geteuid().as_raw();
+    let why = if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        Some("it is no regular file".to_owned())
+    } else if found.st_uid != own && found.st_uid != 0 {
+        Some(format!(
+            "it belongs to user {}, and only your own and root's count",
+            found.st_uid
+        ))
+    } else if found.st_mode & 0o002 != 0 {
+        Some("everybody may write to it (chmod o-w)".to_owned())
+    } else if u64::try_from(found.st_size).is_ok_and(|size| size > BYTES_MAX) {
+        Some(format!("it has more than {BYTES_MAX} bytes"))
+    } else {
+        None
+    };
+    if let Some(why) = why {
+        return Ok(Err(why));
+    }
+    let mut text = Vec::new();
+    let read = File::from(file).take(BYTES_MAX).read_to_end(&mut text);
+    read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    Ok(String::from_utf8(text).map_err(|_| "it is not UTF-8".to_owned()))
+}
+
+fn parse(path: &Path, text: &str) -> Result<Entries, Mistake> {
+    let mistake = |at: usize, reason: String| Mistake {
+        path: path.to_owned(),
+        line: line_at(text, at),
+        reason,
+    };
+    let root = DeTable::parse(text)
+        .map_err(|error| mistake(error.span().map_or(0, |span| span.start), error.message().to_owned()))?;
+    let mut entries = Entries::new();
+    for (section, table) in root.get_ref() {
+        let at = section.span().start;
+        let DeValue::Table(table) = table.get_ref() else {
+            return Err(mistake(
+                at,
+                format!("`{}` stands in no section; they are {}", section.get_ref(), sections()),
+            ));
+        };
+        for (name, value) in table {
+            let key = known(section.get_ref(), name.get_ref()).map_err(|reason| mistake(name.span().start, reason))?;
+            let value = value_of(key, value, path).map_err(|reason| mistake(value.span().start, reason))?;
+            let line = line_at(text, name.span().start);
+            entries.insert((key.section, key.name), Entry { value, line });
+        }
+        if table.is_empty() {
+            known(section.get_ref(), "").or_else(|reason| match is_section(section.get_ref()) {
+                true => Ok(&KEYS[0]),
+                false => Err(mistake(at, reason)),
+            })?;
+        }
+    }
+    Ok(entries)
+}
+
+fn line_at(text: &str, at: usize) -> usize {
+    1 + text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count()
+}
+
+fn is_section(word: &str) -> bool {
+    KEYS.iter().any(|key| key.section == word)
+}
+
+fn sections() -> String {
+    let mut names: Vec<String> = KEYS.iter().map(|key| format!("[{}]", key.section)).collect();
+    names.dedup();
+    names.join(", ")
+}
+
+/// The key of these names, or what was meant.
+fn known(section: &str, name: &str) -> Result<&'static Key, String> {
+    if !is_section(section) {
+        let near = similar(section, KEYS.iter().map(|key| key.section));
+        return Err(match near.first() {
+            Some(near) => format!("unknown section `{section}`; did you mean `{near}`?"),
+            None => format!("unknown section `{section}`; they are {}", sections()),
+        });
+    }
+    let mut of_section = KEYS.iter().filter(|key| key.section == section);
+    of_section.clone().find(|key| key.name == name).ok_or_else(|| {
+        let near = similar(
+            name,
+            KEYS.iter().filter(|key| key.section == section).map(|key| key.name),
+        );
+        let elsewhere = KEYS.iter().find(|key| key.name == name);
+        match (near.first(), elsewhere) {
+            (_, Some(key)) => format!("`{name}` is a key of [{}], not of [{section}]", key.section),
+            (Some(near), _) => format!("unknown key `{name}`; did you mean `{near}`?"),
+            _ => {
+                let names: Vec<&str> = of_section.by_ref().map(|key| key.name).collect();
+                format!("unknown key `{name}`; those of [{section}] are {}", names.join(", "))
+            }
+        }
+    })
+}
+
+/// What stands behind the `=`, as an option would have it, and tried as one.
+fn value_of(key: &Key, value: &Spanned<DeValue<'_>>, file: &Path) -> Result<String, String> {
+    let text = match (value.get_ref(), key.kind) {
+        (DeValue::Boolean(is_so), Kind::Flag) => return Ok(is_so.to_string()),
+        (_, Kind::Flag) => return Err(format!("`{}` is true or false", key.name)),
+        (DeValue::String(text), Kind::Path) => {
+            let directory = file.parent().unwrap_or(Path::new("/"));
+            let path = directory.join(&**text);
+            path.to_str().ok_or("the path of this file is not UTF-8")?.to_owned()
+        }
+        (DeValue::String(text), Kind::Text) => text.to_string(),
+        (DeValue::Integer(number), Kind::Text) => number.to_string(),
+        _ => {
+            return Err(format!(
+                "`{}` is text in quotation marks{}",
+                key.name,
+                or_number(key.kind)
+            ));
+        }
+    };
+    checked(key, &text).map(|()| text)
+}
+
+fn or_number(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Text => ", or a whole number",
+        Kind::Flag | Kind::Path => "",
+    }
+}
+
+/// Whether the option takes a value.
+pub(super) fn checked(key: &Key, value: &str) -> Result<(), String> {
+    if key.kind == Kind::Flag {
+        return match value {
+            "true" | "false" => Ok(()),
+            _ => Err(format!("`{}` is true or false", key.name)),
+        };
+    }
+    let target = &key.commands[0];
+    let option = format!("--{}={value}", key.name);
+    let words = std::iter::once("elbow").chain(target.path.iter().copied());
+    let words = words.chain([option.as_str()]).chain(target.rest.iter().copied());
+    match Cli::command().try_get_matches_from(words) {
+        // An option that wants another one beside it is not alone on a real command line.
+        Err(error) if error.kind() != clap::error::ErrorKind::MissingRequiredArgument => Err(first_line(&error)),
+        _ => Ok(()),
+    }
+}
+
+/// What clap says is wrong, without the usage.
+pub(super) fn first_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let paragraph = text.split("\n\n").next().unwrap_or_default();
+    let words: Vec<&str> = paragraph.split_whitespace().collect();
+    words.join(" ").trim_start_matches("error: ").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mistake(text: &str) -> String {
+        parse(Path::new("/x/.elbow.toml"), text).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn values_are_what_options_take() {
+        let text = "[job]\nmem = \"2G\"\nin-flight = 64\ndurable = true\nscratch = \"tmp\"\n[run]\nretry = 2\n";
+        let entries = parse(Path::new("/x/.elbow.toml"), text).expect("settings");
+        let value = |section, name| entries[&(section, name)].value.clone();
+        assert_eq!(
+            (value("job", "mem"), value("job", "in-flight"), value("job", "durable")),
+            ("2G".into(), "64".into(), "true".into())
+        );
+        assert_eq!(
+            (value("job", "scratch"), value("run", "retry")),
+            ("/x/tmp".into(), "2".into())
+        );
+        assert_eq!(entries[&("run", "retry")].line, 7);
+        assert!(parse(Path::new("x"), "").expect("nothing").is_empty());
+        assert!(parse(Path::new("x"), "[job]\n").expect("nothing").is_empty());
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_line_and_what_was_meant() {
+        for (text, said) in [
+            (
+                "[job]\n\nmemm = 1\n",
+                "/x/.elbow.toml:3: unknown key `memm`; did you mean `mem`?",
+            ),
+            ("[jobs]\nmem = 1\n", ":2: unknown section `jobs`; did you mean `job`?"),
+            ("[jobs]\n", ":1: unknown section `jobs`; did you mean `job`?"),
+            (
+                "mem = 1\n",
+                ":1: `mem` stands in no section; they are [job], [run], [lock], [sort]",
+            ),
+            ("[run]\nmem = \"2G\"\n", ":2: `mem` is a key of [job], not of [run]"),
+            ("[job]\nmem = \"2Q\"\n", ":2: invalid value '2Q' for '--mem <SIZE>'"),
+            (
+                "[job]\npublish = \"late\"\n",
+                ":2: invalid value 'late' for '--publish <PUBLISH>'",
+            ),
+            ("[job]\ndurable = \"yes\"\n", ":2: `durable` is true or false"),
+            (
+                "[job]\nmem = 1.5\n",
+                ":2: `mem` is text in quotation marks, or a whole number",
+            ),
+            ("[job]\nscratch = 1\n", ":2: `scratch` is text in quotation marks"),
+            ("[job]\nmem = 1\nmem = 2\n", ":3: duplicate key"),
+            ("[job\n", ":1: "),
+        ] {
+            let told = mistake(text);
+            assert!(told.contains(said), "{text}: {told}");
+        }
+    }
+}
