@@ -251,11 +251,6 @@ impl Site {
         self.place.path()
     }
 
-    /// Its storage, and the directory there.
-    pub(crate) fn storage(&self) -> (&Arc<dyn Storage>, &Handle) {
-        (&self.storage, &self.root)
-    }
-
     /// A text in which commands go the way that this one went.
     pub(crate) fn told(&self, text: &str) -> String {
         let Some(via) = &self.via else {
@@ -270,6 +265,11 @@ impl Site {
         ["elbow recover", "elbow resume"]
             .iter()
             .fold(text.to_owned(), |text, command| tell(text, command))
+    }
+
+    /// Its storage, and the directory there.
+    pub(crate) fn storage(&self) -> (&Arc<dyn Storage>, &Handle) {
+        (&self.storage, &self.root)
     }
 
     /// Something open on its storage, where that is here.
