@@ -204,10 +204,8 @@ impl<'d> Controller<'d> {
         assert!(now <= Ps::SERVED_MAX, "a drive serves for 106 days, not at {now}");
         let served = if self.mechanical {
             self.serve_mechanically(now, request)
-        } else if let Some(mut shingles) = self.shingles.take() {
-            let served = self.serve_shingled(&mut shingles, now, request);
-            self.shingles = Some(shingles);
-            served
+        } else if self.shingles.is_some() {
+            self.serve_shingled(now, request)
         } else if !write {
             self.read(now, lbn.0, sectors)
         } else if let Some(cache) = self.write_cache(sectors) {

@@ -96,7 +96,19 @@ impl Controller<'_> {
         self
     }
 
-    pub(super) fn serve_shingled(&mut self, shingles: &mut Shingles, now: Ps, request: Request) -> Served {
+    /// Apart, so that it is not a part of what serves the requests of other drives.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn serve_shingled(&mut self, now: Ps, request: Request) -> Served {
+        let Some(mut shingles) = self.shingles.take() else {
+            unreachable!("only a shingled drive gets here");
+        };
+        let served = self.serve_with(&mut shingles, now, request);
+        self.shingles = Some(shingles);
+        served
+    }
+
+    fn serve_with(&mut self, shingles: &mut Shingles, now: Ps, request: Request) -> Served {
         self.clean_while_idle(shingles, now);
         let host = request.lbn.0..request.lbn.0 + u64::from(request.sectors);
         let parts = match request.write {

@@ -21,18 +21,16 @@ use super::{Arm, Lbn, Ps, SectorAddress, Track};
 const LISTED_MAX: u64 = 1 << 20;
 
 #[derive(Clone, Debug)]
-enum Tracks {
-    Listed(TrackList),
-    Computed(TrackFormulas),
-}
-
-#[derive(Clone, Debug)]
 pub(super) struct Geometry {
     heads: u32,
     cylinders: u32,
     /// Those of the host.
     sectors: u64,
-    tracks: Tracks,
+    /// Empty where tracks are worked out.
+    list: TrackList,
+    formulas: Option<TrackFormulas>,
+    /// A sector is not found by the list's look-up alone.
+    is_unusual: bool,
     /// By zone: the angle of each sector boundary, and of the turn's end.
     angles: Vec<Vec<Ps>>,
     rotation: Ps,
@@ -41,16 +39,16 @@ pub(super) struct Geometry {
 impl Geometry {
     pub(super) fn new(zones: &[Zone], heads: u32, rotation: Ps) -> Geometry {
         let all: u64 = zones.iter().map(|zone| zone.tracks(heads)).sum();
-        let tracks = if all > LISTED_MAX && zones.iter().all(TrackFormulas::suit) {
-            Tracks::Computed(TrackFormulas::new(zones, heads))
-        } else {
-            Tracks::Listed(TrackList::new(zones, heads))
-        };
+        let is_computed = all > LISTED_MAX && zones.iter().all(TrackFormulas::suit);
+        let listed = if is_computed { &[] } else { zones };
+        let list = TrackList::new(listed, heads);
         let mut geometry = Geometry {
             heads,
             cylinders: zones.last().map_or(0, |zone| zone.last_cylinder + 1),
             sectors: 0,
-            tracks,
+            is_unusual: is_computed || list.has_short(),
+            list,
+            formulas: is_computed.then(|| TrackFormulas::new(zones, heads)),
             angles: zones
                 .iter()
                 .map(|zone| boundaries(zone.sectors_per_track, rotation))
@@ -94,40 +92,49 @@ impl Geometry {
 
     #[inline(always)]
     fn entry(&self, lbn: Lbn) -> (usize, Entry) {
-        match &self.tracks {
-            Tracks::Listed(list) => list.entry(lbn.0),
-            Tracks::Computed(formulas) => formulas.entry(lbn.0),
+        if self.is_unusual {
+            return self.unusual_entry(lbn);
+        }
+        self.list.entry(lbn.0)
+    }
+
+    /// Apart, so that drives with a list of whole tracks pay a branch for it and no more.
+    #[cold]
+    #[inline(never)]
+    fn unusual_entry(&self, lbn: Lbn) -> (usize, Entry) {
+        match &self.formulas {
+            Some(formulas) => formulas.entry(lbn.0),
+            None => self.list.entry_among_parts(lbn.0),
         }
     }
 
     /// The track of a number; the one past the last begins where that ends.
+    #[inline]
     fn numbered_entry(&self, number: usize) -> Entry {
-        match &self.tracks {
-            Tracks::Listed(list) => list.numbered(number),
-            Tracks::Computed(formulas) => formulas.numbered(number),
+        match (self.list.numbered(number), &self.formulas) {
+            (Some(entry), _) => entry,
+            (None, Some(formulas)) => formulas.numbered(number),
+            (None, None) => panic!("track {number} of {}", self.count()),
         }
     }
 
-    /// The number of a stretch's first sector on its track.
+    /// The number of a stretch's first sector on its track; 0 where tracks are worked out.
     #[inline(always)]
     fn start(&self, number: usize) -> u32 {
-        match &self.tracks {
-            Tracks::Listed(list) => list.start(number),
-            Tracks::Computed(_) => 0,
-        }
+        self.list.start(number)
     }
 
     fn count(&self) -> usize {
-        match &self.tracks {
-            Tracks::Listed(list) => list.count(),
-            Tracks::Computed(formulas) => formulas.count(),
+        match &self.formulas {
+            Some(formulas) => formulas.count(),
+            None => self.list.count(),
         }
     }
 
     fn number_at(&self, arm: Arm) -> Option<usize> {
-        match &self.tracks {
-            Tracks::Listed(list) => list.number_at(arm),
-            Tracks::Computed(formulas) => formulas.number_at(arm),
+        match &self.formulas {
+            Some(formulas) => formulas.number_at(arm),
+            None => self.list.number_at(arm),
         }
     }
 
@@ -193,9 +200,9 @@ impl Geometry {
 
     /// Zones from the outermost; those without data are left out.
     pub(super) fn data_zones(&self) -> impl Iterator<Item = ZoneExtent> {
-        let mut extents = match &self.tracks {
-            Tracks::Listed(list) => list.zones(),
-            Tracks::Computed(formulas) => formulas.zones(),
+        let mut extents = match &self.formulas {
+            Some(formulas) => formulas.zones(),
+            None => self.list.zones(),
         };
         extents.sort_by_key(|extent| extent.zone);
         extents.into_iter()

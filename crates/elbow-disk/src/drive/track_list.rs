@@ -44,7 +44,9 @@ impl TrackList {
                 list.lay_out(number, zone);
             }
         }
-        list.finish();
+        if !zones.is_empty() {
+            list.finish();
+        }
         list
     }
 
@@ -102,28 +104,31 @@ impl TrackList {
         });
     }
 
+    /// Whether some sectors need [`entry_among_parts`](Self::entry_among_parts).
+    pub(super) fn has_short(&self) -> bool {
+        self.has_short
+    }
+
+    /// The track of a sector, where none is short.
     #[inline(always)]
     pub(super) fn entry(&self, lbn: u64) -> (usize, Entry) {
         let guess = self.by_lbn[(lbn >> self.shift) as usize] as usize;
-        let mut track = guess + usize::from(self.tracks[guess + 1].first <= lbn);
-        if self.has_short {
-            track = self.go_on(track, lbn);
+        let track = guess + usize::from(self.tracks[guess + 1].first <= lbn);
+        (track, self.tracks[track])
+    }
+
+    /// The track or part of one that a sector lies on.
+    pub(super) fn entry_among_parts(&self, lbn: u64) -> (usize, Entry) {
+        let (mut track, _) = self.entry(lbn);
+        while self.tracks[track + 1].first <= lbn {
+            track += 1;
         }
         (track, self.tracks[track])
     }
 
-    /// The track or part of one that a sector lies on, from an earlier one on.
-    #[cold]
-    fn go_on(&self, mut track: usize, lbn: u64) -> usize {
-        while self.tracks[track + 1].first <= lbn {
-            track += 1;
-        }
-        track
-    }
-
     #[inline]
-    pub(super) fn numbered(&self, number: usize) -> Entry {
-        self.tracks[number]
+    pub(super) fn numbered(&self, number: usize) -> Option<Entry> {
+        self.tracks.get(number).copied()
     }
 
     /// Not indexed: what could fail would have to be done for callers that want nothing but the arm.
@@ -133,7 +138,7 @@ impl TrackList {
     }
 
     pub(super) fn count(&self) -> usize {
-        self.tracks.len() - 1
+        self.starts.len()
     }
 
     pub(super) fn number_at(&self, arm: Arm) -> Option<usize> {
