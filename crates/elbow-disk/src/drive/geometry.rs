@@ -90,12 +90,16 @@ impl Geometry {
         self.rotation
     }
 
+    /// What follows from the track of a sector. It is written out for both ways to find that, so that an entry of the list is read where it
+    /// lies, and not copied to where one that was worked out would be.
     #[inline(always)]
-    fn entry(&self, lbn: Lbn) -> (usize, Entry) {
+    fn with_entry<T>(&self, lbn: Lbn, then: impl Fn(usize, &Entry) -> T) -> T {
         if self.is_unusual {
-            return self.unusual_entry(lbn);
+            let (number, track) = self.unusual_entry(lbn);
+            return then(number, &track);
         }
-        self.list.entry(lbn.0)
+        let (number, track) = self.list.entry(lbn.0);
+        then(number, track)
     }
 
     /// Apart, so that drives with a list of whole tracks pay a branch for it and no more.
@@ -105,6 +109,15 @@ impl Geometry {
         match &self.formulas {
             Some(formulas) => formulas.entry(lbn.0),
             None => self.list.entry_among_parts(lbn.0),
+        }
+    }
+
+    /// The first sector of a track; of the one past the last, where that ends.
+    #[inline]
+    fn first(&self, number: usize) -> u64 {
+        match self.list.first(number) {
+            Some(first) => first,
+            None => self.numbered_entry(number).first,
         }
     }
 
@@ -141,13 +154,14 @@ impl Geometry {
     /// Where a sector is, and its angle.
     #[inline(always)]
     pub(super) fn find(&self, lbn: Lbn) -> (SectorAddress, Ps) {
-        let (number, track) = self.entry(lbn);
-        let index = (lbn.0 - track.first) as u32;
-        let place = SectorAddress {
-            arm: track.arm,
-            sector: self.start(number) + index,
-        };
-        (place, self.angle_on(&track, index))
+        self.with_entry(lbn, |number, track| {
+            let index = (lbn.0 - track.first) as u32;
+            let place = SectorAddress {
+                arm: track.arm,
+                sector: self.start(number) + index,
+            };
+            (place, self.angle_on(track, index))
+        })
     }
 
     /// The angle of the sector `sector` of a stretch.
@@ -168,7 +182,7 @@ impl Geometry {
     /// The sector at a place; `None` where no data lies.
     pub(super) fn lbn_at(&self, place: SectorAddress) -> Option<Lbn> {
         let (number, index) = self.part_at(place)?;
-        Some(Lbn(self.numbered_entry(number).first + u64::from(index)))
+        Some(Lbn(self.first(number) + u64::from(index)))
     }
 
     /// The stretch that a place lies on, and how far from its start.
@@ -182,7 +196,7 @@ impl Geometry {
 
     /// Sectors of a stretch.
     fn length(&self, number: usize) -> u64 {
-        self.numbered_entry(number + 1).first - self.numbered_entry(number).first
+        self.first(number + 1) - self.first(number)
     }
 
     fn per_track(&self, track: &Entry) -> u32 {
@@ -192,7 +206,7 @@ impl Geometry {
     fn with_length(&self, number: usize, track: &Entry) -> Track {
         Track {
             first: Lbn(track.first),
-            sectors: (self.numbered_entry(number + 1).first - track.first) as u32,
+            sectors: (self.first(number + 1) - track.first) as u32,
             arm: track.arm,
             sectors_per_track: self.per_track(track),
         }
@@ -214,17 +228,16 @@ impl Geometry {
     }
 
     pub(super) fn track(&self, lbn: Lbn) -> Track {
-        let (number, track) = self.entry(lbn);
-        self.with_length(number, &track)
+        self.with_entry(lbn, |number, track| self.with_length(number, track))
     }
 
     /// The sectors around one whose places are together with its own.
     pub(super) fn range_of(&self, lbn: Lbn, is_with: impl Fn(Arm, Arm) -> bool) -> std::ops::Range<u64> {
-        let (here, own) = self.entry(lbn);
+        let (here, own) = self.with_entry(lbn, |number, track| (number, *track));
         let with = |&number: &usize| is_with(self.numbered_entry(number).arm, own.arm);
         let first = (0..here).rev().take_while(with).last().unwrap_or(here);
         let last = (here + 1..self.count()).take_while(with).last().unwrap_or(here);
-        self.numbered_entry(first).first..self.numbered_entry(last + 1).first
+        self.first(first)..self.first(last + 1)
     }
 
     pub(super) fn track_at(&self, arm: Arm) -> Option<Track> {
@@ -234,17 +247,19 @@ impl Geometry {
 
     /// How long `sectors` sectors from `first` of their track take to pass the head.
     pub(super) fn passing(&self, first: Lbn, sectors: u32) -> Ps {
-        let (_, track) = self.entry(first);
-        let start = self.angle_on(&track, (first.0 - track.first) as u32);
-        let count = u64::from(sectors);
-        debug_assert!(count <= u64::from(self.per_track(&track)));
-        if sectors == self.per_track(&track) {
+        self.with_entry(first, |_, track| {
+            self.passing_on(track, (first.0 - track.first) as u32, sectors)
+        })
+    }
+
+    #[inline(always)]
+    fn passing_on(&self, track: &Entry, first: u32, sectors: u32) -> Ps {
+        debug_assert!(sectors <= self.per_track(track));
+        if sectors == self.per_track(track) {
             return self.rotation;
         }
-        let end = self.angle_on(
-            &track,
-            ((first.0 - track.first) as u32 + sectors) % self.per_track(&track),
-        );
+        let start = self.angle_on(track, first);
+        let end = self.angle_on(track, (first + sectors) % self.per_track(track));
         if end >= start {
             end - start
         } else {

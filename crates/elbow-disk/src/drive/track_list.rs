@@ -111,10 +111,10 @@ impl TrackList {
 
     /// The track of a sector, where none is short.
     #[inline(always)]
-    pub(super) fn entry(&self, lbn: u64) -> (usize, Entry) {
+    pub(super) fn entry(&self, lbn: u64) -> (usize, &Entry) {
         let guess = self.by_lbn[(lbn >> self.shift) as usize] as usize;
         let track = guess + usize::from(self.tracks[guess + 1].first <= lbn);
-        (track, self.tracks[track])
+        (track, &self.tracks[track])
     }
 
     /// The track or part of one that a sector lies on.
@@ -124,6 +124,11 @@ impl TrackList {
             track += 1;
         }
         (track, self.tracks[track])
+    }
+
+    #[inline]
+    pub(super) fn first(&self, number: usize) -> Option<u64> {
+        self.tracks.get(number).map(|track| track.first)
     }
 
     #[inline]
