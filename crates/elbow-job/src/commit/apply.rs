@@ -879,8 +879,14 @@ impl<'a> Apply<'a> {
         let dir = self.tree.dir(path)?;
         match self.storage().create(&dir, &name, 0o600) {
             Ok(file) => self.storage().close(&file)?,
-            // The time is not worth more than what was done.
-            Err(_) => return Ok(()),
+            // Who may write to a directory and not search it can set its times to now, and cannot make a name in it. They are not worth more than
+            // what was done.
+            Err(_) => {
+                if let Ok((above, name)) = self.tree.parent_of(path) {
+                    let _ = self.storage().touch(&above, &name);
+                }
+                return Ok(());
+            }
         }
         Ok(ignore_missing(self.storage().unlink(&dir, &name))?)
     }

@@ -10,6 +10,7 @@ use super::apply::Apply;
 use super::failure::{Failure, Refusal, none_of};
 use crate::missing::{ignore_missing, none_if_missing};
 use crate::removal::remove_trees;
+use crate::staging::touch_name;
 use crate::step_counter::StepCounter;
 
 impl Apply<'_> {
@@ -44,6 +45,8 @@ impl Apply<'_> {
         };
         match ignore_missing(self.storage().unlink(&dir, name)) {
             Err(Errno::ISDIR | Errno::PERM) => Ok(Some((dir, name.to_owned()))),
+            // It was never made: what may not be searched is somebody else's, and we have only tried to make a name come and go there.
+            Err(Errno::ACCESS) if name == touch_name(self.staging_name) => Ok(None),
             other => Ok(other.map(|()| None)?),
         }
     }

@@ -100,6 +100,17 @@ fn a_users_failed_job_leaves_a_directory_of_others_as_it_was() {
     test_dir.assert_no_staging();
 }
 
+/// A directory of somebody else's that may be written to and not searched can be touched. The commit made a name come and go in it, could not, and then
+/// failed to remove that name: the job was committed, and stuck.
+#[test]
+fn the_time_of_a_directory_that_may_not_be_searched_is_set() {
+    let test_dir = shared_ground("mkdir d; touch -d @1000000000 d");
+    std::fs::set_permissions(test_dir.work("d"), std::fs::Permissions::from_mode(0o760)).expect("chmod");
+    test_dir.job(&[], "touch d && touch -h d").assert_code(0);
+    assert!(test_dir.metadata("d").mtime() > 1_000_000_000, "it has its old time");
+    test_dir.assert_no_staging();
+}
+
 #[test]
 fn a_user_is_refused_what_the_storage_would_refuse() {
     let test_dir = shared_ground("mkdir d closed; printf secret > closed/f; printf old > d/f");
