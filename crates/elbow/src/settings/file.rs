@@ -40,7 +40,46 @@ pub(crate) enum FileState {
 pub(crate) struct Mistake {
     path: PathBuf,
     line: usize,
-    reason: String,
+    reason: Reason,
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Reason {
+    #[error("{0}")]
+    Syntax(String),
+    #[error("`{0}` stands in no section; they are {sections}", sections = sections())]
+    NoSection(String),
+    #[error("unknown section `{section}`; {}", near.map_or_else(|| format!("they are {}", sections()), did_you_mean))]
+    UnknownSection {
+        section: String,
+        near: Option<&'static str>,
+    },
+    #[error("unknown key `{name}`; {}", near.map_or_else(|| format!("those of [{section}] are {}", names(section)), did_you_mean))]
+    UnknownKey {
+        section: String,
+        name: String,
+        near: Option<&'static str>,
+    },
+    #[error("`{name}` is a key of [{right}], not of [{section}]")]
+    OtherSection {
+        section: String,
+        name: String,
+        right: &'static str,
+    },
+    #[error("`{0}` is true or false")]
+    NoFlag(&'static str),
+    #[error("`{name}` is text in quotation marks{}", if *may_be_number { ", or a whole number" } else { "" })]
+    NoText { name: &'static str, may_be_number: bool },
+    #[error("the path of this file is not UTF-8")]
+    PathNotUtf8,
+    /// What the option says.
+    #[error("{0}")]
+    Refused(String),
+}
+
+fn did_you_mean(near: &'static str) -> String {
+    format!("did you mean `{near}`?")
 }
 
 /// The value of a key, and the line that it stands on.
@@ -56,8 +95,8 @@ pub(super) type Entries = BTreeMap<(&'static str, &'static str), Entry>;
 /// Reads one, if it is there and may be obeyed.
 pub(super) fn read(path: &Path, may_be_link: bool) -> anyhow::Result<(FileState, Entries)> {
     let text = match text_of(path, may_be_link) {
-        Ok(Ok(text)) => text,
-        Ok(Err(why)) => return Ok((FileState::Ignored(why), Entries::new())),
+        Ok(Found::Text(text)) => text,
+        Ok(Found::NotToBeObeyed(why)) => return Ok((FileState::Ignored(why), Entries::new())),
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok((FileState::Absent, Entries::new())),
         // A home that is another user's (`setpriv`, `sudo -E`): what may be in it is nobody's wish.
         Err(Errno::ACCESS) if path.symlink_metadata().is_err() => return Ok((FileState::Absent, Entries::new())),
@@ -71,12 +110,22 @@ pub(super) fn read(path: &Path, may_be_link: bool) -> anyhow::Result<(FileState,
     Ok((FileState::Read, parse(path, &text)?))
 }
 
-/// The text, or why it does not count.
-fn text_of(path: &Path, may_be_link: bool) -> Result<Result<String, String>, Errno> {
+/// What is at a place.
+enum Found {
+    Text(String),
+    /// Why not.
+    NotToBeObeyed(String),
+}
+
+fn text_of(path: &Path, may_be_link: bool) -> Result<Found, Errno> {
     let follow = if may_be_link { OFlags::empty() } else { OFlags::NOFOLLOW };
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | follow;
     let file = match rustix::fs::openat(CWD, path, flags, Mode::empty()) {
-        Err(Errno::LOOP) if !may_be_link => return Ok(Err("it is a link, which anybody could have made".into())),
+        Err(Errno::LOOP) if !may_be_link => {
+            return Ok(Found::NotToBeObeyed(
+                "it is a link, which anybody could have made".into(),
+            ));
+        }
         opened => opened?,
     };
     let found = rustix::fs::fstat(&file)?;
@@ -96,42 +145,38 @@ fn text_of(path: &Path, may_be_link: bool) -> Result<Result<String, String>, Err
         None
     };
     if let Some(why) = why {
-        return Ok(Err(why));
+        return Ok(Found::NotToBeObeyed(why));
     }
     let mut text = Vec::new();
     let read = File::from(file).take(BYTES_MAX).read_to_end(&mut text);
     read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    Ok(String::from_utf8(text).map_err(|_| "it is not UTF-8".to_owned()))
+    Ok(String::from_utf8(text).map_or_else(|_| Found::NotToBeObeyed("it is not UTF-8".to_owned()), Found::Text))
 }
 
 fn parse(path: &Path, text: &str) -> Result<Entries, Mistake> {
-    let mistake = |at: usize, reason: String| Mistake {
+    let mistake = |at: usize, reason: Reason| Mistake {
         path: path.to_owned(),
         line: line_at(text, at),
         reason,
     };
-    let root = DeTable::parse(text)
-        .map_err(|error| mistake(error.span().map_or(0, |span| span.start), error.message().to_owned()))?;
+    let root = DeTable::parse(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        mistake(at, Reason::Syntax(error.message().to_owned()))
+    })?;
     let mut entries = Entries::new();
     for (section, table) in root.get_ref() {
         let at = section.span().start;
+        let section: &str = section.get_ref();
         let DeValue::Table(table) = table.get_ref() else {
-            return Err(mistake(
-                at,
-                format!("`{}` stands in no section; they are {}", section.get_ref(), sections()),
-            ));
+            return Err(mistake(at, Reason::NoSection(section.to_owned())));
         };
+        expect_section(section).map_err(|reason| mistake(at, reason))?;
         for (name, value) in table {
-            let key = known(section.get_ref(), name.get_ref()).map_err(|reason| mistake(name.span().start, reason))?;
+            let at = name.span().start;
+            let key = known(section, name.get_ref()).map_err(|reason| mistake(at, reason))?;
             let value = value_of(key, value, path).map_err(|reason| mistake(value.span().start, reason))?;
-            let line = line_at(text, name.span().start);
+            let line = line_at(text, at);
             entries.insert((key.section, key.name), Entry { value, line });
-        }
-        if table.is_empty() {
-            known(section.get_ref(), "").or_else(|reason| match is_section(section.get_ref()) {
-                true => Ok(&KEYS[0]),
-                false => Err(mistake(at, reason)),
-            })?;
         }
     }
     Ok(entries)
@@ -141,79 +186,88 @@ fn line_at(text: &str, at: usize) -> usize {
     1 + text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count()
 }
 
-fn is_section(word: &str) -> bool {
-    KEYS.iter().any(|key| key.section == word)
-}
-
 fn sections() -> String {
     let mut names: Vec<String> = KEYS.iter().map(|key| format!("[{}]", key.section)).collect();
     names.dedup();
     names.join(", ")
 }
 
-/// The key of these names, or what was meant.
-fn known(section: &str, name: &str) -> Result<&'static Key, String> {
-    if !is_section(section) {
-        let near = similar(section, KEYS.iter().map(|key| key.section));
-        return Err(match near.first() {
-            Some(near) => format!("unknown section `{section}`; did you mean `{near}`?"),
-            None => format!("unknown section `{section}`; they are {}", sections()),
-        });
+fn of_section(section: &str) -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().filter(move |key| key.section == section)
+}
+
+fn names(section: &str) -> String {
+    let names: Vec<&str> = of_section(section).map(|key| key.name).collect();
+    names.join(", ")
+}
+
+/// The known word that is nearest to one, if any is near.
+fn nearest(word: &str, known: impl Iterator<Item = &'static str> + Clone) -> Option<&'static str> {
+    let near = similar(word, known.clone()).into_iter().next()?;
+    known.into_iter().find(|known| *known == near)
+}
+
+fn expect_section(section: &str) -> Result<(), Reason> {
+    if of_section(section).next().is_some() {
+        return Ok(());
     }
-    let mut of_section = KEYS.iter().filter(|key| key.section == section);
-    of_section.clone().find(|key| key.name == name).ok_or_else(|| {
-        let near = similar(
-            name,
-            KEYS.iter().filter(|key| key.section == section).map(|key| key.name),
-        );
-        let elsewhere = KEYS.iter().find(|key| key.name == name);
-        match (near.first(), elsewhere) {
-            (_, Some(key)) => format!("`{name}` is a key of [{}], not of [{section}]", key.section),
-            (Some(near), _) => format!("unknown key `{name}`; did you mean `{near}`?"),
-            _ => {
-                let names: Vec<&str> = of_section.by_ref().map(|key| key.name).collect();
-                format!("unknown key `{name}`; those of [{section}] are {}", names.join(", "))
-            }
-        }
+    Err(Reason::UnknownSection {
+        section: section.to_owned(),
+        near: nearest(section, KEYS.iter().map(|key| key.section)),
     })
 }
 
+/// The key of these names, or what was meant.
+fn known(section: &str, name: &str) -> Result<&'static Key, Reason> {
+    if let Some(key) = of_section(section).find(|key| key.name == name) {
+        return Ok(key);
+    }
+    let (section, name) = (section.to_owned(), name.to_owned());
+    match KEYS.iter().find(|key| key.name == name) {
+        Some(key) => Err(Reason::OtherSection {
+            section,
+            name,
+            right: key.section,
+        }),
+        None => Err(Reason::UnknownKey {
+            near: nearest(
+                &name,
+                KEYS.iter().filter(|key| key.section == section).map(|key| key.name),
+            ),
+            section,
+            name,
+        }),
+    }
+}
+
 /// What stands behind the `=`, as an option would have it, and tried as one.
-fn value_of(key: &Key, value: &Spanned<DeValue<'_>>, file: &Path) -> Result<String, String> {
+fn value_of(key: &Key, value: &Spanned<DeValue<'_>>, file: &Path) -> Result<String, Reason> {
     let text = match (value.get_ref(), key.kind) {
         (DeValue::Boolean(is_so), Kind::Flag) => return Ok(is_so.to_string()),
-        (_, Kind::Flag) => return Err(format!("`{}` is true or false", key.name)),
+        (_, Kind::Flag) => return Err(Reason::NoFlag(key.name)),
         (DeValue::String(text), Kind::Path) => {
             let directory = file.parent().unwrap_or(Path::new("/"));
             let path = directory.join(&**text);
-            path.to_str().ok_or("the path of this file is not UTF-8")?.to_owned()
+            path.to_str().ok_or(Reason::PathNotUtf8)?.to_owned()
         }
         (DeValue::String(text), Kind::Text) => text.to_string(),
         (DeValue::Integer(number), Kind::Text) => number.to_string(),
         _ => {
-            return Err(format!(
-                "`{}` is text in quotation marks{}",
-                key.name,
-                or_number(key.kind)
-            ));
+            return Err(Reason::NoText {
+                name: key.name,
+                may_be_number: key.kind == Kind::Text,
+            });
         }
     };
     checked(key, &text).map(|()| text)
 }
 
-fn or_number(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Text => ", or a whole number",
-        Kind::Flag | Kind::Path => "",
-    }
-}
-
 /// Whether the option takes a value.
-pub(super) fn checked(key: &Key, value: &str) -> Result<(), String> {
+pub(super) fn checked(key: &Key, value: &str) -> Result<(), Reason> {
     if key.kind == Kind::Flag {
         return match value {
             "true" | "false" => Ok(()),
-            _ => Err(format!("`{}` is true or false", key.name)),
+            _ => Err(Reason::NoFlag(key.name)),
         };
     }
     let target = &key.commands[0];
@@ -222,7 +276,9 @@ pub(super) fn checked(key: &Key, value: &str) -> Result<(), String> {
     let words = words.chain([option.as_str()]).chain(target.rest.iter().copied());
     match Cli::command().try_get_matches_from(words) {
         // An option that wants another one beside it is not alone on a real command line.
-        Err(error) if error.kind() != clap::error::ErrorKind::MissingRequiredArgument => Err(first_line(&error)),
+        Err(error) if error.kind() != clap::error::ErrorKind::MissingRequiredArgument => {
+            Err(Reason::Refused(first_line(&error)))
+        }
         _ => Ok(()),
     }
 }
@@ -268,7 +324,7 @@ mod tests {
                 "[job]\n\nmemm = 1\n",
                 "/x/.elbow.toml:3: unknown key `memm`; did you mean `mem`?",
             ),
-            ("[jobs]\nmem = 1\n", ":2: unknown section `jobs`; did you mean `job`?"),
+            ("[jobs]\nmem = 1\n", ":1: unknown section `jobs`; did you mean `job`?"),
             ("[jobs]\n", ":1: unknown section `jobs`; did you mean `job`?"),
             (
                 "mem = 1\n",
