@@ -10,7 +10,7 @@ use std::io::IoSlice;
 use serde::{Deserialize, Serialize};
 
 use crate::far_end::FarEnd;
-use crate::handle::{Handle, Result};
+use crate::handle::{Errno, Handle, Result};
 use crate::stat::{DirEntry, FileType, Space, Stat, Time};
 use crate::{FileSystemTraits, Identity};
 
@@ -39,6 +39,8 @@ pub enum RenameMode {
 }
 
 /// The storage below a job. All methods may block; all may be called from any thread.
+///
+/// What not every storage can do (nodes, extended attributes, holes, reserved space) has the answer of one that cannot.
 pub trait Storage: Send + Sync {
     /// Opens a directory for use as the base of other calls (`O_PATH`).
     fn open_dir(&self, dir: &Handle, name: &OsStr) -> Result<Handle>;
@@ -60,7 +62,15 @@ pub trait Storage: Send + Sync {
     /// Creates a symbolic link.
     fn symlink(&self, target: &OsStr, dir: &Handle, name: &OsStr) -> Result<()>;
     /// Creates a pipe, socket, device node or empty regular file.
-    fn mknod(&self, dir: &Handle, name: &OsStr, kind: FileType, mode: u32, rdev: u64) -> Result<()>;
+    ///
+    /// Without an implementation: a file is made, and nothing else (EPERM), as mknod(2) has it of file systems without nodes.
+    fn mknod(&self, dir: &Handle, name: &OsStr, kind: FileType, mode: u32, _rdev: u64) -> Result<()> {
+        match kind {
+            FileType::File => self.create(dir, name, mode).and_then(|file| self.close(&file)),
+            FileType::Dir | FileType::Symlink => Err(Errno::INVAL),
+            _ => Err(Errno::PERM),
+        }
+    }
     /// Gives an object one more name.
     fn link(&self, dir: &Handle, name: &OsStr, new_dir: &Handle, new_name: &OsStr) -> Result<()>;
     /// Moves an object to another name.
@@ -99,19 +109,33 @@ pub trait Storage: Send + Sync {
     fn set_times_handle(&self, file: &Handle, atime: Option<Time>, mtime: Option<Time>) -> Result<()>;
 
     /// Names of the extended attributes of a named object.
-    fn list_xattrs(&self, dir: &Handle, name: &OsStr) -> Result<Vec<OsString>>;
+    fn list_xattrs(&self, _: &Handle, _: &OsStr) -> Result<Vec<OsString>> {
+        Err(Errno::OPNOTSUPP)
+    }
     /// Value of one extended attribute; ENODATA where there is none.
-    fn get_xattr(&self, dir: &Handle, name: &OsStr, key: &OsStr) -> Result<Vec<u8>>;
+    fn get_xattr(&self, _: &Handle, _: &OsStr, _: &OsStr) -> Result<Vec<u8>> {
+        Err(Errno::OPNOTSUPP)
+    }
     /// Sets one extended attribute.
-    fn set_xattr(&self, dir: &Handle, name: &OsStr, key: &OsStr, value: &[u8]) -> Result<()>;
+    fn set_xattr(&self, _: &Handle, _: &OsStr, _: &OsStr, _: &[u8]) -> Result<()> {
+        Err(Errno::OPNOTSUPP)
+    }
     /// Value of one extended attribute of an open file; ENODATA where there is none.
-    fn get_xattr_handle(&self, file: &Handle, key: &OsStr) -> Result<Vec<u8>>;
+    fn get_xattr_handle(&self, _: &Handle, _: &OsStr) -> Result<Vec<u8>> {
+        Err(Errno::OPNOTSUPP)
+    }
     /// Sets one extended attribute of an open file.
-    fn set_xattr_handle(&self, file: &Handle, key: &OsStr, value: &[u8]) -> Result<()>;
+    fn set_xattr_handle(&self, _: &Handle, _: &OsStr, _: &[u8]) -> Result<()> {
+        Err(Errno::OPNOTSUPP)
+    }
     /// Removes one extended attribute.
-    fn remove_xattr(&self, dir: &Handle, name: &OsStr, key: &OsStr) -> Result<()>;
+    fn remove_xattr(&self, _: &Handle, _: &OsStr, _: &OsStr) -> Result<()> {
+        Err(Errno::OPNOTSUPP)
+    }
     /// Removes one extended attribute of an open file.
-    fn remove_xattr_handle(&self, file: &Handle, key: &OsStr) -> Result<()>;
+    fn remove_xattr_handle(&self, _: &Handle, _: &OsStr) -> Result<()> {
+        Err(Errno::OPNOTSUPP)
+    }
 
     /// Reads up to `buffer.len()` bytes at an offset; fewer only at the end of the file.
     fn read(&self, file: &Handle, buffer: &mut [u8], offset: u64) -> Result<usize>;
@@ -122,10 +146,14 @@ pub trait Storage: Send + Sync {
     /// Sets the size of a named file, as truncate(2) does: where that is the size that it has, its times may stay.
     fn truncate_named(&self, dir: &Handle, name: &OsStr, size: u64) -> Result<()>;
     /// Frees a range of an open file, which then reads as zeros; EOPNOTSUPP where holes cannot be punched.
-    fn punch(&self, file: &Handle, offset: u64, length: u64) -> Result<()>;
+    fn punch(&self, _: &Handle, _: u64, _: u64) -> Result<()> {
+        Err(Errno::OPNOTSUPP)
+    }
     /// Reserves blocks for a range of an open file that has none there, as fallocate(2): what reads as zeros still does. With `keep_size` a
     /// range behind the end of the file does not make it longer. EOPNOTSUPP where space cannot be reserved.
-    fn allocate(&self, file: &Handle, offset: u64, length: u64, keep_size: bool) -> Result<()>;
+    fn allocate(&self, _: &Handle, _: u64, _: u64, _: bool) -> Result<()> {
+        Err(Errno::OPNOTSUPP)
+    }
     /// The first range of data at or after an offset, as `(start, end)`; `None` when only a hole follows.
     fn next_data(&self, file: &Handle, offset: u64) -> Result<Option<(u64, u64)>>;
     /// Closes an open file, if this is its only clone, and reports what close(2) reports: network file systems

@@ -302,15 +302,6 @@ impl Storage for SftpStorage {
         made
     }
 
-    fn mknod(&self, dir: &Handle, name: &OsStr, kind: FileType, mode: u32, _rdev: u64) -> Result<()> {
-        match kind {
-            FileType::File => self.create(dir, name, mode).and_then(|file| self.close(&file)),
-            FileType::Dir | FileType::Symlink => Err(Errno::INVAL),
-            // mknod(2): the file system does not have nodes of this type.
-            _ => Err(Errno::PERM),
-        }
-    }
-
     fn link(&self, dir: &Handle, name: &OsStr, new_dir: &Handle, new_name: &OsStr) -> Result<()> {
         let (dir, new_dir, _held) = (node(dir)?, node(new_dir)?, self.hold_paths());
         let (from, to) = (dir.path_of(name)?, new_dir.path_of(new_name)?);
@@ -475,34 +466,6 @@ impl Storage for SftpStorage {
         self.set_open(file, |file| with_times(atime, mtime, || self.look(file)))
     }
 
-    fn list_xattrs(&self, _: &Handle, _: &OsStr) -> Result<Vec<OsString>> {
-        Err(Errno::OPNOTSUPP)
-    }
-
-    fn get_xattr(&self, _: &Handle, _: &OsStr, _: &OsStr) -> Result<Vec<u8>> {
-        Err(Errno::OPNOTSUPP)
-    }
-
-    fn set_xattr(&self, _: &Handle, _: &OsStr, _: &OsStr, _: &[u8]) -> Result<()> {
-        Err(Errno::OPNOTSUPP)
-    }
-
-    fn get_xattr_handle(&self, _: &Handle, _: &OsStr) -> Result<Vec<u8>> {
-        Err(Errno::OPNOTSUPP)
-    }
-
-    fn set_xattr_handle(&self, _: &Handle, _: &OsStr, _: &[u8]) -> Result<()> {
-        Err(Errno::OPNOTSUPP)
-    }
-
-    fn remove_xattr(&self, _: &Handle, _: &OsStr, _: &OsStr) -> Result<()> {
-        Err(Errno::OPNOTSUPP)
-    }
-
-    fn remove_xattr_handle(&self, _: &Handle, _: &OsStr) -> Result<()> {
-        Err(Errno::OPNOTSUPP)
-    }
-
     fn read(&self, handle: &Handle, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let (node, file) = file(handle)?;
         file.read(node, buffer, offset)
@@ -541,14 +504,6 @@ impl Storage for SftpStorage {
         let file = self.open(dir, name, Access::Write)?;
         self.truncate(&file, size)?;
         self.close(&file)
-    }
-
-    fn punch(&self, _: &Handle, _: u64, _: u64) -> Result<()> {
-        Err(Errno::OPNOTSUPP)
-    }
-
-    fn allocate(&self, _: &Handle, _: u64, _: u64, _: bool) -> Result<()> {
-        Err(Errno::OPNOTSUPP)
     }
 
     /// All is data, as Linux has it where a file system does not say.
