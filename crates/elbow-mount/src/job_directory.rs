@@ -61,7 +61,7 @@ impl JobDirectory {
     /// What is wrong with it, and the way out.
     pub fn check(path: &Path) -> Result<Self, MountError> {
         let path = directory(path)?;
-        let kind = file_system_of(&path)?;
+        let kind = file_system_of(&path)?.kind;
         if SYNTHETIC.contains(&kind.as_str()) {
             return Err(MountError::Synthetic { path, kind });
         }

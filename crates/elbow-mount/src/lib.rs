@@ -72,7 +72,7 @@ pub use front::{CONTROL_XATTR, Front};
 pub use fuse::unmount;
 pub use job_directory::JobDirectory;
 pub use mount_error::MountError;
-pub use mount_table::{job_mounts, nested_mounts, sshfs_source};
+pub use mount_table::{MountedFileSystem, file_system_of, job_mounts, nested_mounts, sshfs_source};
 pub use namespace::{ChildState, NamespaceEntry, Report};
 pub use options::FrontOptions;
 pub use runtime::runtime_parents;

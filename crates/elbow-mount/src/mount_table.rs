@@ -49,8 +49,20 @@ fn mount_table() -> Result<Vec<u8>, MountError> {
     std::fs::read("/proc/self/mountinfo").map_err(failed)
 }
 
-/// The type of the file system that holds a directory; empty where its mount is not in the table.
-pub(crate) fn file_system_of(path: &Path) -> Result<String, MountError> {
+/// What a mount says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountedFileSystem {
+    /// The type of the file system.
+    pub kind: String,
+    /// The options of the mount, with commas between them.
+    pub options: String,
+}
+
+/// The file system that holds a directory, as it is mounted there; empty where its mount is not in the table.
+///
+/// # Errors
+/// The directory cannot be looked at, or `/proc` is not mounted.
+pub fn file_system_of(path: &Path) -> Result<MountedFileSystem, MountError> {
     let found = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID);
     let id = found.map_err(|errno| unreachable(path, errno))?.stx_mnt_id.to_string();
     let table = mount_table()?;
@@ -60,7 +72,11 @@ pub(crate) fn file_system_of(path: &Path) -> Result<String, MountError> {
     let line = mounts
         .find(|fields| fields.first() == Some(&id.as_bytes()))
         .unwrap_or_default();
-    Ok(String::from_utf8_lossy(file_system(&line).unwrap_or_default()).into_owned())
+    let text = |field: Option<&[u8]>| String::from_utf8_lossy(field.unwrap_or_default()).into_owned();
+    Ok(MountedFileSystem {
+        kind: text(file_system(&line)),
+        options: text(line.get(5).copied()),
+    })
 }
 
 /// Where sshfs(1) has what it shows at a directory, or above it: `[USER@]HOST` and the path there of that directory; a relative path is below the home

@@ -13,6 +13,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
+use elbow_mount::MountedFileSystem;
 use serde::Serialize;
 
 use super::check::{Check, State};
@@ -117,21 +118,8 @@ fn system() -> String {
     name.unwrap_or("unknown").trim_matches('"').to_owned()
 }
 
-/// That of the mount with the longest path above the directory (proc_pid_mountinfo(5)).
 fn file_system(directory: &Path) -> Option<FileSystem> {
-    let directory = directory.canonicalize().ok()?;
-    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let mounts = table.lines().filter_map(|line| {
-        let (mount, of_the_system) = line.split_once(" - ")?;
-        let mut mount = mount.split(' ').skip(4);
-        let (point, options) = (Path::new(mount.next()?), mount.next()?);
-        let kind = of_the_system.split(' ').next()?;
-        directory
-            .starts_with(point)
-            .then(|| (point.as_os_str().len(), kind.to_owned(), options.to_owned()))
-    });
-    // Of two at one point the later hides the other.
-    let (_, kind, options) = mounts.max_by_key(|(length, ..)| *length)?;
+    let MountedFileSystem { kind, options } = elbow_mount::file_system_of(directory).ok()?;
     Some(FileSystem { kind, options })
 }
 

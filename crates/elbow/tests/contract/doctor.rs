@@ -145,6 +145,24 @@ fn a_bundle_names_nobody() {
 }
 
 #[test]
+fn a_bundle_tells_the_file_system_and_its_options() {
+    let stage = Stage::new();
+    stage
+        .apart("mkdir -p m; mount -t ramfs -o noatime none m; $ELBOW doctor --bundle ../bundle.json m")
+        .assert_code(0);
+    let text = fs::read_to_string(stage.path("bundle.json")).expect("the bundle");
+    let bundle: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(bundle["file_system"]["kind"], "ramfs", "{text}");
+    assert!(
+        bundle["file_system"]["options"]
+            .as_str()
+            .expect("text")
+            .contains("noatime"),
+        "{text}"
+    );
+}
+
+#[test]
 fn nothing_is_left_of_a_doctor_that_is_interrupted() {
     let stage = Stage::new();
     let ssh = stage.path("ssh");
