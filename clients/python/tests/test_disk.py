@@ -50,7 +50,7 @@ def test_a_drive_has_the_figures_that_describe_prints(drive):
         [ELBOW, "disk", "describe", "hp-c2247a", "--toml"], text=True
     )
     listed = subprocess.check_output([ELBOW, "disk", "describe"], text=True).splitlines()
-    assert list(BUILT_IN) == [line.split()[0] for line in listed] and len(BUILT_IN) == 11
+    assert list(BUILT_IN) == [line.split()[0] for line in listed] and len(BUILT_IN) == 13
     assert BUILT_IN[:2] == ("hp-c2247a", "generic-7200") and "hp" in repr(drive).lower()
 
 
