@@ -344,6 +344,22 @@ impl Storage for RealStorage {
         retry_on_intr(|| rustix::fs::fallocate(file, flags, offset, length))
     }
 
+    fn copy_range(&self, source: &Handle, from: u64, file: &Handle, to: u64, length: u64) -> Result<u64> {
+        let (mut from, mut to, mut copied) = (from, to, 0);
+        while copied < length {
+            let most = usize::try_from(length - copied).unwrap_or(usize::MAX);
+            let call = || rustix::fs::copy_file_range(source, Some(&mut from), file, Some(&mut to), most);
+            match retry_on_intr(call) {
+                Ok(0) => break,
+                Ok(part) => copied += part as u64,
+                // Of two file systems, or of one that cannot: copy_file_range(2).
+                Err(Errno::XDEV | Errno::NOSYS | Errno::INVAL) if copied == 0 => return Err(Errno::OPNOTSUPP),
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(copied)
+    }
+
     fn next_data(&self, file: &Handle, offset: u64) -> Result<Option<(u64, u64)>> {
         let Some(start) = seek_extent(file, SeekFrom::Data(offset))? else {
             return Ok(None);

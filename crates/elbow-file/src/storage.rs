@@ -154,6 +154,11 @@ pub trait Storage: Send + Sync {
     fn allocate(&self, _: &Handle, _: u64, _: u64, _: bool) -> Result<()> {
         Err(Errno::OPNOTSUPP)
     }
+    /// Copies a range of one open file into another without bringing it here, as copy_file_range(2), and gives how much of it was copied: less
+    /// at the end of the source. EOPNOTSUPP where that cannot be done.
+    fn copy_range(&self, _: &Handle, _: u64, _: &Handle, _: u64, _: u64) -> Result<u64> {
+        Err(Errno::OPNOTSUPP)
+    }
     /// The first range of data at or after an offset, as `(start, end)`; `None` when only a hole follows.
     fn next_data(&self, file: &Handle, offset: u64) -> Result<Option<(u64, u64)>>;
     /// Closes an open file, if this is its only clone, and reports what close(2) reports: network file systems
@@ -263,6 +268,9 @@ macro_rules! storage_calls {
             Punch: punch(file: &Handle, offset: u64, length: u64) -> () = file.at(offset).of(length);
             /// [`Storage::allocate`]
             Allocate: allocate(file: &Handle, offset: u64, length: u64, keep_size: bool) -> () = file.at(offset).of(length);
+            /// [`Storage::copy_range`]
+            CopyRange: copy_range(source: &Handle, from: u64, file: &Handle, to: u64, length: u64) -> u64
+                = file.at(to).of(length);
             /// [`Storage::next_data`]
             NextData: next_data(file: &Handle, offset: u64) -> Option<(u64, u64)> = file.at(offset);
             /// [`Storage::close`]

@@ -619,3 +619,17 @@ fn close_closes_the_last_clone_only() {
     let used = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| RealStorage.truncate(&clone, 0)));
     assert!(used.is_err(), "a closed handle must not be used again");
 }
+
+#[test]
+fn a_range_is_copied_as_far_as_the_source_goes() {
+    let fixture = Fixture::new();
+    let (source, copy) = (fixture.file("f", b"0123456789"), fixture.file("g", b"ab"));
+    match RealStorage.copy_range(&source, 2, &copy, 1, 5) {
+        Err(Errno::OPNOTSUPP) => return eprintln!("skipped: this file system copies nothing"),
+        copied => assert_eq!(copied, Ok(5)),
+    }
+    assert_eq!(fs::read(fixture.dir.path().join("g")).unwrap(), b"a23456");
+    assert_eq!(RealStorage.copy_range(&source, 8, &copy, 0, 100), Ok(2), "its end");
+    assert_eq!(RealStorage.copy_range(&source, 10, &copy, 0, 100), Ok(0), "behind it");
+    assert_eq!(fs::read(fixture.dir.path().join("g")).unwrap(), b"893456");
+}

@@ -14,11 +14,12 @@ use crate::action::{Action, FillTarget, NewAttrs, Node};
 use crate::api::Ino;
 use crate::closed;
 use crate::complete::Done;
+use crate::copy_there::copy_from;
 use crate::liveness::{self, Attempt, Lock};
 use crate::lost_answers;
 use crate::model::{CAPABILITY, DEFAULT_ACL, Fill, IN_TRANSIT, Name, Piece};
 use crate::os_path;
-use crate::route::{Route, StorageName};
+use crate::route::{Route, StorageName, open_route};
 use crate::spill::Spilled;
 use crate::staging::{JOURNAL, JobHome, JournalEntry, MANIFEST, MANIFEST_DRAFT, Manifest, NEW};
 
@@ -457,13 +458,6 @@ pub(crate) fn probe_links(storage: &dyn Storage, job: &Handle) -> Result<bool, E
     Ok(storage.set_times(job, name, time, time) != Err(Errno::NOENT))
 }
 
-pub(crate) fn open_route(storage: &dyn Storage, route: &Route) -> Result<Handle, Errno> {
-    route
-        .names
-        .iter()
-        .try_fold(route.base.clone(), |at, name| storage.open_dir(&at, name))
-}
-
 /// What a creating call gave, after it was noted whether there is something now.
 fn made<T>(answer: Result<T, Errno>, done: &mut Done) -> Result<T, Errno> {
     done.is_made = match &answer {
@@ -663,6 +657,12 @@ fn write_pieces(executor: &Executor<'_>, file: &Handle, fill: &Fill, calls: &mut
                     let bytes = unspill(spilled, part.start - range.start, part.end - part.start)?;
                     run.push(&part, Cow::Owned(bytes));
                 }
+            }
+            Piece::Copy(copy) => {
+                run.write(executor, file, calls)?;
+                *calls += 1;
+                copy_from(executor.storage, copy, file, range)?;
+                (executor.wrote)(range.end - range.start);
             }
             Piece::Zero => {
                 run.write(executor, file, calls)?;

@@ -15,19 +15,19 @@ use crate::clock::clock;
 use crate::commit::{Record, RecordDraft, StagedJob, Unwatched, write_sealed};
 use crate::complete::Done;
 use crate::descriptors::directory_handles;
-use crate::execute::{Executor, Journal, open_route};
+use crate::execute::{Executor, Journal};
 use crate::far_orders::{
-    ActMessage, CommitEnd, CommitMessage, DoneMessage, FillMessage, ListedMessage, Message, Place, RootMessage, Slots,
-    decoded, encoded,
+    ActMessage, CommitEnd, CommitMessage, DoneMessage, FillMessage, ListedMessage, Message, PieceMessage, Place,
+    RootMessage, Slots, decoded, encoded,
 };
 use crate::job_files::{RECORD, RESUME};
 use crate::liveness::Lock;
 use crate::look::{Looked, look_into};
 use crate::missing::{none_if_missing, sync_dir};
-use crate::model::{Chunk, Fill, IN_TRANSIT, Piece};
+use crate::model::{Chunk, CopyPiece, Fill, IN_TRANSIT, Piece};
 use crate::recover::{Recovery, recover};
 use crate::report::{Cause, JobError, RecoverAction, Recovered};
-use crate::route::Route;
+use crate::route::{Route, open_route};
 use crate::staging::{Manifest, is_job_name};
 
 /// Threads that fetch the attributes of one directory: a disk of this machine needs few.
@@ -358,27 +358,35 @@ fn received(action: &Action<Place, FillMessage>, on: &[Handle], content: Vec<u8>
         return Err(Errno::PROTO); // patches live in the job's own directory
     }
     let content = Piece::Memory(Chunk::uncounted(content));
-    action.with(&mut |place| at(on, *place), &mut |fill| received_fill(fill, &content))
+    action.with(&mut |place| at(on, *place), &mut |fill| {
+        received_fill(fill, on, &content)
+    })
 }
 
-fn received_fill(fill: &FillMessage, content: &Piece) -> Result<Fill, Errno> {
+fn received_fill(fill: &FillMessage, on: &[Handle], content: &Piece) -> Result<Fill, Errno> {
     let Piece::Memory(bytes) = content else {
         return Err(Errno::PROTO);
     };
     let (mut from, available) = (0, bytes.bytes().len() as u64);
     let mut pieces = Vec::with_capacity(fill.pieces.len());
-    for (range, has_bytes) in &fill.pieces {
+    for (range, message) in &fill.pieces {
         let length = range.end.checked_sub(range.start).ok_or(Errno::PROTO)?;
-        if !has_bytes {
-            pieces.push((range.clone(), Piece::Zero));
-            continue;
-        }
-        let to = from + length.min(available);
-        if length > available - from {
-            return Err(Errno::PROTO);
-        }
-        pieces.push((range.clone(), content.slice(from, to)));
-        from = to;
+        let piece = match message {
+            PieceMessage::Zeros => Piece::Zero,
+            PieceMessage::Bytes => {
+                let to = from + length.min(available);
+                if length > available - from {
+                    return Err(Errno::PROTO);
+                }
+                content.slice(std::mem::replace(&mut from, to), to)
+            }
+            PieceMessage::Copy { route, name, offset } => {
+                offset.checked_add(length).ok_or(Errno::PROTO)?;
+                let route = route.with(&mut |place| at(on, *place))?;
+                Piece::Copy(CopyPiece::uncounted(route, name.clone(), *offset))
+            }
+        };
+        pieces.push((range.clone(), piece));
     }
     Ok(Fill {
         cut: fill.cut,

@@ -26,6 +26,7 @@ use crate::action::{Action, FillTarget, Node};
 use crate::api::Ino;
 use crate::commit::Expectations;
 use crate::execute::JournalState;
+use crate::model::Name;
 use crate::os_path;
 use crate::report::Cause;
 use crate::route::{DirSide, Route};
@@ -93,11 +94,24 @@ pub(crate) struct StagingContext {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct FillMessage {
     pub(crate) cut: Option<u64>,
-    /// Each range, and whether bytes belong to it; else it is zeros.
-    pub(crate) pieces: Vec<(Range<u64>, bool)>,
+    pub(crate) pieces: Vec<(Range<u64>, PieceMessage)>,
     pub(crate) size: Option<u64>,
     pub(crate) reserve: Vec<Range<u64>>,
     pub(crate) reached: u64,
+}
+
+/// What is written to a range.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum PieceMessage {
+    Zeros,
+    /// The next bytes of those that travel beside the order.
+    Bytes,
+    /// Bytes of a file that is there, by the directory that holds it and its name, from an offset on.
+    Copy {
+        route: Route<Place>,
+        name: Name,
+        offset: u64,
+    },
 }
 
 /// What came of an action.

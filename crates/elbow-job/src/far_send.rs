@@ -15,8 +15,8 @@ use crate::api::Ino;
 use crate::complete::Done;
 use crate::execute::{JournalState, unspill};
 use crate::far_orders::{
-    ActMessage, CommitEnd, CommitMessage, Context, DoneMessage, FillMessage, ListedMessage, Message, Place,
-    RootMessage, Slots, decoded, encoded,
+    ActMessage, CommitEnd, CommitMessage, Context, DoneMessage, FillMessage, ListedMessage, Message, PieceMessage,
+    Place, RootMessage, Slots, decoded, encoded,
 };
 use crate::look::Looked;
 use crate::model::{Fill, FoundEntry, Listing, Piece};
@@ -124,15 +124,27 @@ impl<'a> Outgoing<'a> {
     fn fill(&mut self, fill: &'a Fill) -> Result<FillMessage, Errno> {
         let mut pieces = Vec::with_capacity(fill.pieces.len());
         for (range, piece) in &fill.pieces {
-            pieces.push((range.clone(), !matches!(piece, Piece::Zero)));
-            match piece {
-                Piece::Memory(chunk) => self.content.push(Cow::Borrowed(chunk.bytes())),
+            let message = match piece {
+                Piece::Memory(chunk) => {
+                    self.content.push(Cow::Borrowed(chunk.bytes()));
+                    PieceMessage::Bytes
+                }
                 Piece::Spill(spilled) => {
                     let bytes = unspill(spilled, 0, range.end - range.start)?;
                     self.content.push(Cow::Owned(bytes));
+                    PieceMessage::Bytes
                 }
-                Piece::Zero => {}
-            }
+                Piece::Copy(copy) => PieceMessage::Copy {
+                    route: copy
+                        .source
+                        .route
+                        .with(&mut |handle| Ok::<_, Errno>(self.place(handle)))?,
+                    name: copy.source.name.clone(),
+                    offset: copy.offset,
+                },
+                Piece::Zero => PieceMessage::Zeros,
+            };
+            pieces.push((range.clone(), message));
         }
         Ok(FillMessage {
             cut: fill.cut,

@@ -12,12 +12,12 @@ use crate::api::{Fetch, Ino, OpError};
 use crate::behaviours;
 use crate::clock::clock;
 use crate::concurrency::THREADS_MAX;
-use crate::execute::{open_route, open_writable};
+use crate::execute::open_writable;
 use crate::far_send;
 use crate::job::Job;
 use crate::look::{Looked, look_into};
 use crate::model::{FoundXattrs, Piece, Segment, SegmentSource};
-use crate::route::{Route, patch_name};
+use crate::route::{Route, open_route, patch_name};
 use crate::shared::{Shared, SharedState};
 use crate::spill::Spilled;
 
@@ -320,6 +320,11 @@ impl Fetcher<'_> {
                 SegmentSource::Piece(Piece::Spill(spilled)) => {
                     out.resize(at + segment.length, 0);
                     spilled.read(&mut out[at..], 0).map_err(|_| Errno::IO)?;
+                }
+                SegmentSource::Piece(Piece::Copy(copy)) => {
+                    let dir = open_route(&*self.shared.storage, &copy.source.route)?;
+                    let file = self.shared.storage.open(&dir, &copy.source.name, Access::Read)?;
+                    self.read_file(Some(&file), copy.offset, segment.length, &mut out)?;
                 }
                 SegmentSource::Target(from) => self.read_file(target.as_ref(), *from, segment.length, &mut out)?,
                 SegmentSource::Original(from) => self.read_file(original.as_ref(), *from, segment.length, &mut out)?,

@@ -110,6 +110,7 @@ impl Job {
             own_uid: rustix::process::geteuid().as_raw(),
             own_gid: rustix::process::getegid().as_raw(),
             handles_max,
+            copies_there: storage.far_end().is_some(),
         };
         let mut model = Model::new(&stat, root.clone(), space, config);
         model.graph.is_far = !root.is_here();
@@ -347,6 +348,15 @@ impl Job {
     /// ENOSPC when the storage has no room for it, EFBIG, the error of a failed background operation.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8], set_ids: SetIds) -> Answer<usize> {
         self.operate(|model| model.write(ino, offset, data, set_ids, &self.shared.gauge))
+    }
+
+    /// copy_file_range(2) of `length` bytes at most, from an object and offset to another, where the storage is elsewhere and copies by itself:
+    /// the bytes of old files are not brought here. Gives how many bytes are copied: 0 at the end of the source, and often fewer than asked for.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP where the bytes have to be read and written, else as [`write`](Self::write).
+    pub fn copy(&self, from: (Ino, u64), to: (Ino, u64), length: u64, set_ids: SetIds) -> Answer<u64> {
+        self.operate(|model| model.copy(from, to, length, set_ids, &self.shared.gauge))
     }
 
     /// fallocate(2) with KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE.

@@ -38,6 +38,7 @@ mod closing_test;
 mod commit;
 mod complete;
 mod concurrency;
+mod copy_there;
 #[cfg(test)]
 mod crash_test;
 mod descriptors;

@@ -5,7 +5,7 @@
 
 use std::ffi::OsStr;
 
-use elbow_file::Handle;
+use elbow_file::{Errno, Handle, Storage};
 use serde::{Deserialize, Serialize};
 
 use crate::api::Ino;
@@ -74,6 +74,14 @@ impl<H> StorageName<H> {
             visible: self.visible,
         })
     }
+}
+
+/// Opens the directory that a way leads to.
+pub(crate) fn open_route(storage: &dyn Storage, route: &Route) -> Result<Handle, Errno> {
+    route
+        .names
+        .iter()
+        .try_fold(route.base.clone(), |at, name| storage.open_dir(&at, name))
 }
 
 /// The name of an old object's patch file in the job's own directory.

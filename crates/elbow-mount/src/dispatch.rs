@@ -145,14 +145,22 @@ impl FrontCore {
         self.job.write(ino, offset, data, set_ids)
     }
 
+    /// copy_file_range(2): as a write, it takes set-user-id and set-group-id away when an ordinary user does it.
+    pub(crate) fn copy(&self, from: (Ino, u64), to: (Ino, u64), length: u64, who: CallerIds) -> Answer<u64> {
+        self.job.copy(from, to, length, self.set_ids_of_user(to.0, who)?)
+    }
+
     /// fallocate(2): as a write, it takes set-user-id and set-group-id away when an ordinary user does it.
     pub(crate) fn fallocate(&self, ino: Ino, mode: i32, (offset, length): (u64, u64), who: CallerIds) -> Answer<()> {
-        let set_ids = if who.user == 0 {
-            SetIds::Stay
-        } else {
-            self.set_ids(ino, who)?
-        };
-        self.job.fallocate(ino, mode, offset, length, set_ids)
+        self.job
+            .fallocate(ino, mode, offset, length, self.set_ids_of_user(ino, who)?)
+    }
+
+    fn set_ids_of_user(&self, ino: Ino, who: CallerIds) -> Answer<SetIds> {
+        match who.user {
+            0 => Ok(SetIds::Stay),
+            _ => self.set_ids(ino, who),
+        }
     }
 
     /// setxattr(2). Who is not in the group of an object and sets its access ACL takes set-group-id from it.

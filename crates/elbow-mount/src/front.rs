@@ -16,7 +16,8 @@
 //! Readers of slow storage are read ahead for ([`crate::prefetch`]).
 //!
 //! What the kernel does for us: permission checks (`default_permissions`, POSIX ACLs), file locks, path lookup,
-//! `O_APPEND` (it knows the size), readahead. What is refused: `copy_file_range` and ioctls (callers fall back).
+//! `O_APPEND` (it knows the size), readahead. What is refused: ioctls, and `copy_file_range` where the storage is not at the far end of a
+//! connection (the kernel falls back).
 
 use std::ffi::OsStr;
 use std::io;
@@ -28,8 +29,8 @@ use std::time::SystemTime;
 use elbow_file::{Errno, RenameMode};
 use elbow_job::{Attr, Caller, Ino, Job, OpError, Seek, SetAttr, SetIds, XattrMode};
 use fuser::{
-    BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig,
-    LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
+    KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
     Request, TimeOrNow, WriteFlags,
 };
@@ -649,6 +650,29 @@ impl Filesystem for Front {
             move |core: &FrontCore| core.fallocate(ino, mode, (offset, length), who),
             reply,
         );
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        source: INodeNo,
+        _: FileHandle,
+        from: u64,
+        ino: INodeNo,
+        _: FileHandle,
+        to: u64,
+        length: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let (source, ino) = (self.ino(source), self.ino(ino));
+        let who = CallerIds::of(request);
+        let asked = asked!("copy_file_range", request, self.path(source), to = ?self.path(ino), length);
+        let op = move |core: &FrontCore| core.copy((source, from), (ino, to), length, who);
+        self.ask(asked, op, |_, answer| match answer {
+            Ok(copied) => reply.written(u32::try_from(copied).expect("a copy is made in small parts")),
+            Err(errno) => reply.error(convert::errno(errno)),
+        });
     }
 
     fn lseek(&self, request: &Request, ino: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {

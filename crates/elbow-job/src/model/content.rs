@@ -89,6 +89,22 @@ impl Model {
         set_ids: SetIds,
         gauge: &Arc<AtomicU64>,
     ) -> Answer<usize> {
+        // write(2) of nothing to a regular file changes neither times nor bits.
+        if data.is_empty() {
+            return self.may_put(ino, offset, 0).map(|_| 0);
+        }
+        let length = data.len() as u64;
+        // Before anything changes: when there is room, all of it is tried again.
+        if gauge.load(Ordering::Relaxed) + length > self.config.memory_limit {
+            self.may_put(ino, offset, length)?;
+            return Err(OpError::NeedsStorage(Fetch::Room(length)));
+        }
+        self.put(ino, offset, length, set_ids, |content| content.put(offset, data, gauge))?;
+        Ok(data.len())
+    }
+
+    /// Whether a range of a file may be written. Gives where it ends.
+    fn may_put(&mut self, ino: Ino, offset: u64, length: u64) -> Answer<u64> {
         self.may_modify()?;
         self.checks().mutable(ino)?;
         // The kernel knows nothing of such an attribute (chattr +a) behind FUSE, and lets all writes through.
@@ -96,18 +112,23 @@ impl Model {
             return Err(Errno::PERM.into());
         }
         let end = offset
-            .checked_add(data.len() as u64)
+            .checked_add(length)
             .filter(|end| *end <= i64::MAX as u64)
             .ok_or(Errno::FBIG)?;
         self.inodes.known_file(ino)?;
-        // write(2) of nothing to a regular file changes neither times nor bits.
-        if data.is_empty() {
-            return Ok(0);
-        }
-        // Before anything changes: when there is room, all of it is tried again.
-        if gauge.load(Ordering::Relaxed) + data.len() as u64 > self.config.memory_limit {
-            return Err(OpError::NeedsStorage(Fetch::Room(data.len() as u64)));
-        }
+        Ok(end)
+    }
+
+    /// Something is written to a range of a file.
+    pub(super) fn put(
+        &mut self,
+        ino: Ino,
+        offset: u64,
+        length: u64,
+        set_ids: SetIds,
+        write: impl FnOnce(&mut Content),
+    ) -> Answer<()> {
+        let end = self.may_put(ino, offset, length)?;
         self.traits.able_size(end)?;
         let taken = self.taken(ino, set_ids)?;
         // What is overwritten in memory has been promised room already.
@@ -115,12 +136,12 @@ impl Model {
         let now = self.now;
         let inode = self.inodes.at_mut(ino);
         inode.size = inode.size.max(end);
-        inode.content_mut().expect("a file").put(offset, data, gauge);
+        write(inode.content_mut().expect("a file"));
         super::attributes::take(inode, taken);
         self.note_nameless(ino);
         self.content_touched(ino, now);
-        self.counts.bytes_acknowledged += data.len() as u64;
-        Ok(data.len())
+        self.counts.bytes_acknowledged += length;
+        Ok(())
     }
 
     fn reserve_gaps(&mut self, ino: Ino, start: u64, end: u64) -> Answer<()> {

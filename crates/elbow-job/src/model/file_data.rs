@@ -24,6 +24,8 @@ use super::reserve::Reserve;
 pub(crate) const EAGER_DRAIN_BYTES: u64 = 4 << 20;
 /// At most this much is written in one action, so that memory comes free steadily.
 const FILL_BYTES: u64 = 2 << 20;
+/// The same of bytes that are copied where the storage is: they take no memory here, but one action should not take a minute.
+pub(super) const COPY_BYTES: u64 = 64 << 20;
 
 /// Where a part of a read comes from.
 #[derive(Clone, Debug)]
@@ -178,11 +180,15 @@ impl Content {
             cut: self.cut_when_stored(),
             ..Fill::default()
         };
-        let mut bytes = 0;
+        let (mut written, mut copied) = (0, 0);
         for (range, piece) in self.dirty.iter() {
-            bytes += range.end - range.start;
+            let bytes = match piece {
+                Piece::Copy(_) => &mut copied,
+                _ => &mut written,
+            };
+            *bytes += range.end - range.start;
             fill.pieces.push((range, piece.clone()));
-            if bytes >= FILL_BYTES {
+            if written >= FILL_BYTES || copied >= COPY_BYTES {
                 break;
             }
         }

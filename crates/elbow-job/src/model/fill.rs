@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use elbow_ranges::RangeSet;
 
+use super::copy_source::CopyPiece;
 use crate::spill::Spilled;
 
 /// Appending writes are joined up to this size, so that one storage call takes many of them.
@@ -108,6 +109,8 @@ pub(crate) type MemoryPiece = (Range<u64>, Chunk);
 pub(crate) enum Piece {
     Memory(Chunk),
     Spill(Spilled),
+    /// They are in an old file, and are copied where that is.
+    Copy(CopyPiece),
     Zero,
 }
 
@@ -117,6 +120,7 @@ impl Piece {
         match (self, other) {
             (Self::Memory(a), Self::Memory(b)) => a.same_buffer(b),
             (Self::Spill(a), Self::Spill(b)) => a.same_extent(b),
+            (Self::Copy(a), Self::Copy(b)) => a.same_call(b),
             (Self::Zero, Self::Zero) => true,
             _ => false,
         }
@@ -132,6 +136,7 @@ impl elbow_ranges::Piece for Piece {
                 end: chunk.start + end as usize,
             }),
             Self::Spill(spilled) => Self::Spill(spilled.slice(start, end)),
+            Self::Copy(copy) => Self::Copy(copy.from(start)),
             Self::Zero => Self::Zero,
         }
     }

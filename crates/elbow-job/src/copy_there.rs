@@ -1,0 +1,133 @@
+//! Bytes of an old file are copied on the storage: what is left of copy_file_range(2) when it is carried out.
+
+use std::io::IoSlice;
+use std::ops::Range;
+
+use elbow_file::{Access, Errno, Handle, Storage};
+
+use crate::model::CopyPiece;
+use crate::route::open_route;
+
+/// So much is read and written at once where the storage does not copy by itself: little, for many threads do it.
+const PART_BYTES: u64 = 128 << 10;
+
+/// Copies bytes of an old file. Where somebody else has cut or removed it since, they are nowhere any more: ESTALE.
+pub(crate) fn copy_from(
+    storage: &dyn Storage,
+    copy: &CopyPiece,
+    file: &Handle,
+    range: &Range<u64>,
+) -> Result<(), Errno> {
+    let gone = |errno| if errno == Errno::NOENT { Errno::STALE } else { errno };
+    let dir = open_route(storage, &copy.source.route).map_err(gone)?;
+    let source = storage.open(&dir, &copy.source.name, Access::Read).map_err(gone)?;
+    let (mut from, mut to) = (copy.offset, range.start);
+    while to < range.end {
+        let most = range.end - to;
+        let copied = match storage.copy_range(&source, from, file, to, most) {
+            Err(Errno::OPNOTSUPP) => copy_through_memory(storage, (&source, from), (file, to), most)?,
+            answer => answer?,
+        };
+        if copied == 0 {
+            return Err(Errno::STALE);
+        }
+        (from, to) = (from + copied, to + copied);
+    }
+    Ok(())
+}
+
+/// Reads a part and writes it; gives how long it was.
+fn copy_through_memory(
+    storage: &dyn Storage,
+    (source, from): (&Handle, u64),
+    (file, to): (&Handle, u64),
+    most: u64,
+) -> Result<u64, Errno> {
+    let mut bytes = vec![0; most.min(PART_BYTES) as usize];
+    let length = storage.read(source, &mut bytes, from)?;
+    storage.write(file, &[IoSlice::new(&bytes[..length])], to)?;
+    Ok(length as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::sync::Arc;
+
+    use elbow_file::RealStorage;
+    use elbow_file::double::{Counting, Faulty, Interposed, Operation, Plan};
+
+    use super::*;
+    use crate::api::Ino;
+    use crate::model::Name;
+    use crate::route::{DirSide, Route};
+
+    fn piece(root: &Handle, name: &str, offset: u64) -> CopyPiece {
+        let route = Route {
+            base: root.clone(),
+            names: Vec::new(),
+            owner: DirSide::Own(Ino::ROOT),
+        };
+        CopyPiece::uncounted(route, Name::from(OsStr::new(name)), offset)
+    }
+
+    /// A file of these bytes, a copy of a part of it at 10, and the answer.
+    fn copied(
+        storage: &dyn Storage,
+        root: &Handle,
+        source: &[u8],
+        (offset, range): (u64, Range<u64>),
+    ) -> Result<Vec<u8>, Errno> {
+        let file = RealStorage.create(root, OsStr::new("source"), 0o600)?;
+        RealStorage.write(&file, &[IoSlice::new(source)], 0)?;
+        let copy = RealStorage.create(root, OsStr::new("copy"), 0o600)?;
+        let answer = copy_from(storage, &piece(root, "source", offset), &copy, &range);
+        let mut bytes = vec![0; range.end as usize];
+        RealStorage.read(&copy, &mut bytes, 0)?;
+        for name in ["source", "copy"] {
+            RealStorage.unlink(root, OsStr::new(name))?;
+        }
+        answer.map(|()| bytes.split_off(range.start as usize))
+    }
+
+    #[test]
+    fn a_part_is_copied_with_and_without_the_help_of_the_storage() {
+        let place = tempfile::tempdir().expect("a directory");
+        let root = RealStorage::open_root(place.path()).expect("a root");
+        let source: Vec<u8> = (0..700_001u32).map(|number| (number / 3) as u8).collect();
+        let part = source[5..700_001].to_vec();
+        let counting = Interposed::new(Arc::new(RealStorage), Counting::default());
+        assert_eq!(copied(&counting, &root, &source, (5, 10..700_006)), Ok(part.clone()));
+        assert!(counting.hook().count(Operation::CopyRange) > 0);
+        let plan = Plan::fail(Errno::OPNOTSUPP).on(Operation::CopyRange);
+        let unable = Interposed::new(Arc::new(RealStorage), Faulty::new([plan]));
+        assert_eq!(copied(&unable, &root, &source, (5, 10..700_006)), Ok(part));
+        assert!(unable.hook().fired() > 0);
+    }
+
+    #[test]
+    fn what_is_not_there_any_more_cannot_be_copied() {
+        let place = tempfile::tempdir().expect("a directory");
+        let root = RealStorage::open_root(place.path()).expect("a root");
+        assert_eq!(
+            copied(&RealStorage, &root, b"12345", (2, 10..14)),
+            Err(Errno::STALE),
+            "it is too short"
+        );
+        let copy = RealStorage.create(&root, OsStr::new("copy"), 0o600).expect("a file");
+        assert_eq!(
+            copy_from(&RealStorage, &piece(&root, "missing", 0), &copy, &(0..1)),
+            Err(Errno::STALE)
+        );
+        RealStorage
+            .symlink(OsStr::new("copy"), &root, OsStr::new("link"))
+            .expect("a link");
+        assert_eq!(
+            copy_from(&RealStorage, &piece(&root, "link", 0), &copy, &(0..1)),
+            Err(Errno::LOOP)
+        );
+        RealStorage.mkdir(&root, OsStr::new("dir"), 0o700).expect("a directory");
+        assert!(copy_from(&RealStorage, &piece(&root, "dir", 0), &copy, &(0..1)).is_err());
+        assert!(copy_from(&RealStorage, &piece(&root, "../x", 0), &copy, &(0..1)).is_err());
+    }
+}
