@@ -147,7 +147,9 @@ impl FrontCore {
 
     /// copy_file_range(2): as a write, it takes set-user-id and set-group-id away when an ordinary user does it.
     pub(crate) fn copy(&self, from: (Ino, u64), to: (Ino, u64), length: u64, who: CallerIds) -> Answer<u64> {
-        self.job.copy(from, to, length, self.set_ids_of_user(to.0, who)?)
+        let copied = self.job.copy(from, to, length, self.set_ids_of_user(to.0, who)?)?;
+        self.note_copied();
+        Ok(copied)
     }
 
     /// fallocate(2): as a write, it takes set-user-id and set-group-id away when an ordinary user does it.

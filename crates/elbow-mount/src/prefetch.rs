@@ -27,7 +27,7 @@ pub(crate) struct Prefetch {
     ahead: ReadAhead,
     walks: Mutex<Walks>,
     held: Mutex<HeldFiles>,
-    /// The last file that was read for the first time had to be waited for.
+    /// The last file that was read for the first time had to be waited for, and none was copied since.
     storage_is_slow: AtomicBool,
 }
 
@@ -107,6 +107,11 @@ impl FrontCore {
         if let Some(ino) = too_many {
             self.job.release(ino, false);
         }
+    }
+
+    /// Files are copied where the storage is: who opens the next one is not going to read it.
+    pub(crate) fn note_copied(&self) {
+        self.prefetch.storage_is_slow.store(false, Ordering::Relaxed);
     }
 
     /// A file is closed by whoever had it open: nobody needs it held any more.

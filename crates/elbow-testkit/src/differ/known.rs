@@ -251,7 +251,7 @@ const LIMITS: [(&str, &str, &str); 170] = [
     ),
     ("sshfs*", "answer holes ok/ok  (appended maps)", MORE_THAN_SSHFS),
     ("sshfs*", "answer seek ok/ok  (appended maps)", MORE_THAN_SSHFS),
-    ("sshfs*", "answer mapread ok/ok  (appended maps)", MORE_THAN_SSHFS),
+    ("sshfs*", "answer *read ok/ok  (appended maps)", MORE_THAN_SSHFS),
     ("sshfs*", "seen-inside inside file mtime is now (maps)", TIMES_OF_MAPS),
     ("slowfs", "seen-inside inside file mtime is now (maps)", TIMES_OF_MAPS),
     ("slowfs", "answer holes ok/ok  (maps)", HOLES_OF_MAPS),
