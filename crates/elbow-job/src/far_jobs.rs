@@ -16,22 +16,19 @@ use crate::commit::{Record, RecordDraft, StagedJob, Unwatched, write_sealed};
 use crate::complete::Done;
 use crate::descriptors::directory_handles;
 use crate::execute::{Executor, Journal};
+use crate::far_list::list_with_below;
 use crate::far_orders::{
-    ActMessage, CommitEnd, CommitMessage, DoneMessage, FillMessage, ListedMessage, Message, PieceMessage, Place,
-    RootMessage, Slots, decoded, encoded,
+    ActMessage, CommitEnd, CommitMessage, DoneMessage, FillMessage, Message, PieceMessage, Place, RootMessage, Slots,
+    decoded, encoded,
 };
 use crate::job_files::{RECORD, RESUME};
 use crate::liveness::Lock;
-use crate::look::{Looked, look_into};
 use crate::missing::{none_if_missing, sync_dir};
 use crate::model::{Chunk, CopyPiece, Fill, IN_TRANSIT, Piece};
 use crate::recover::{Recovery, recover};
 use crate::report::{Cause, JobError, RecoverAction, Recovered};
 use crate::route::{Route, open_route};
 use crate::staging::{Manifest, is_job_name};
-
-/// Threads that fetch the attributes of one directory: a disk of this machine needs few.
-const LOOK_THREADS_MAX: usize = 16;
 
 /// So often, and so far apart, it is looked whether somebody else has ended a job of this process.
 const END_LOOKS: usize = 100;
@@ -206,24 +203,13 @@ impl FarJobs {
         }
     }
 
-    fn list(&self, route: &Route<Place>, on: &[Handle]) -> Result<Worked, Errno> {
+    fn list(&self, route: &Route<Place>, ahead: u32, on: &[Handle]) -> Result<Worked, Errno> {
         let route = route.with(&mut |place| at(on, *place))?;
         let handle = open_route(&*self.storage, &route)?;
-        let (looked, _) = look_into(&*self.storage, handle, 1, LOOK_THREADS_MAX)?;
-        let (handle, message) = match looked {
-            Looked::Closed(handle, default_acl) => (handle, (None, default_acl)),
-            Looked::Listed(listing) => {
-                let entries = listing.entries.into_iter().map(|found| (found.entry, found.stat));
-                (listing.handle, (Some(entries.collect()), listing.default_acl))
-            }
-        };
-        let message = ListedMessage {
-            entries: message.0,
-            default_acl: message.1.map_err(Errno::raw_os_error),
-        };
+        let (listed, made) = list_with_below(&*self.storage, handle, ahead as usize)?;
         Ok(Worked {
-            made: vec![Some(handle)],
-            answer: encoded(&message),
+            made: made.into_iter().map(Some).collect(),
+            answer: encoded(&listed),
         })
     }
 
@@ -323,7 +309,7 @@ impl FarWorker for FarJobs {
         match decoded(order).ok_or(Errno::PROTO)? {
             Message::Begin => self.begin(on),
             Message::Act(message) => self.act(*message, on, content),
-            Message::List(route) => self.list(&route, on),
+            Message::List { at, ahead } => self.list(&at, ahead, on),
             Message::Recover { force } => self.recover(force),
             Message::Commit(message) => self.commit(&message, on),
             Message::RollBack { name } => self.roll_back(&name),

@@ -40,7 +40,11 @@ pub(crate) enum Message {
     /// The directory of a job that is about to begin is looked at.
     Begin,
     Act(Box<ActMessage>),
-    List(Route<Place>),
+    List {
+        at: Route<Place>,
+        /// About so many entries of directories below may come along.
+        ahead: u32,
+    },
     Recover {
         force: bool,
     },
@@ -158,12 +162,41 @@ pub(crate) enum CommitEnd {
     Failed(i32),
 }
 
+/// So many directories below a listed one come along at most: each has a handle that is promised for it.
+pub(crate) const BELOW_MAX: usize = 64;
+
 /// What a look into a directory gave.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ListedMessage {
+    pub(crate) dir: ListedDir,
+    /// Directories below it, each after the one that it is in.
+    pub(crate) below: Vec<BelowMessage>,
+}
+
+/// One directory in a [`ListedMessage`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ListedDir {
     /// `None`: it may be entered and not be read.
-    pub(crate) entries: Option<Vec<(DirEntry, Option<Stat>)>>,
+    pub(crate) entries: Option<Vec<ListedEntry>>,
     pub(crate) default_acl: Result<Vec<u8>, i32>,
+}
+
+/// One name of a [`ListedDir`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ListedEntry {
+    pub(crate) entry: DirEntry,
+    pub(crate) stat: Option<Stat>,
+    /// It was looked for extended attributes, and has none.
+    pub(crate) has_no_xattrs: bool,
+}
+
+/// A directory below the one that was to be listed.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct BelowMessage {
+    /// Which of the directories before holds it: 0 the one that was to be listed, then those below it.
+    pub(crate) parent: u32,
+    pub(crate) name: OsString,
+    pub(crate) dir: ListedDir,
 }
 
 /// What an action may open. Both ends count it in the same way.

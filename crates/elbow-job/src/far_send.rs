@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-use elbow_file::{Completion, DirEntry, Errno, FarAnswer, FarEnd, Handle, Order, Stat, errno_from_elsewhere};
+use elbow_file::{Completion, Errno, FarAnswer, FarEnd, Handle, Order, Stat, errno_from_elsewhere};
 
 use crate::action::{Action, FillTarget};
 use crate::api::Ino;
 use crate::complete::Done;
 use crate::execute::{JournalState, unspill};
 use crate::far_orders::{
-    ActMessage, CommitEnd, CommitMessage, Context, DoneMessage, FillMessage, ListedMessage, Message, PieceMessage,
-    Place, RootMessage, Slots, decoded, encoded,
+    ActMessage, BELOW_MAX, CommitEnd, CommitMessage, Context, DoneMessage, FillMessage, ListedDir, ListedEntry,
+    ListedMessage, Message, PieceMessage, Place, RootMessage, Slots, decoded, encoded,
 };
-use crate::look::Looked;
+use crate::look::{Looked, LookedBelow};
 use crate::model::{Fill, FoundEntry, Listing, Piece};
 use crate::report::Recovered;
 use crate::route::Route;
@@ -212,32 +212,60 @@ pub(crate) fn begin(far: &dyn FarEnd, root: &Handle) -> Result<RootMessage, Errn
     decoded(&far.ask(&order)?.bytes).ok_or(Errno::PROTO)
 }
 
-/// Lists a directory with the attributes of all that is in it.
-pub(crate) fn list(far: &dyn FarEnd, route: &Route) -> Result<Looked, Errno> {
+/// Lists a directory with the attributes of all that is in it, and directories below it with about `ahead` entries.
+pub(crate) fn list(far: &dyn FarEnd, route: &Route, ahead: usize) -> Result<(Looked, Vec<LookedBelow>), Errno> {
     let mut on = Vec::new();
     let at = route.with(&mut |handle| {
         on.push(handle.clone());
         Ok::<_, Errno>(0)
     })?;
-    let handle = far.promise();
+    let promised = if ahead == 0 { 1 } else { 1 + BELOW_MAX };
+    let makes: Vec<Handle> = std::iter::repeat_with(|| far.promise()).take(promised).collect();
+    let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
     let order = Order {
         on: &on,
-        makes: std::slice::from_ref(&handle),
-        order: &encoded(&Message::List(at)),
+        makes: &makes,
+        order: &encoded(&Message::List { at, ahead }),
         content: &[],
     };
     let answer = far.ask(&order)?;
     let listed: ListedMessage = decoded(&answer.bytes).ok_or(Errno::PROTO)?;
-    let is_sound =
-        |(entry, stat): &(DirEntry, Option<Stat>)| entry.is_sound() && stat.as_ref().is_none_or(Stat::is_sound);
-    if !listed.entries.iter().flatten().all(is_sound) {
+    let mut made = makes.into_iter();
+    let looked = looked(listed.dir, made.next().expect("one for the directory itself"))?;
+    let below = listed
+        .below
+        .into_iter()
+        .zip(made)
+        .enumerate()
+        .map(|(before, (below, handle))| {
+            let parent = below.parent as usize;
+            if parent > before {
+                return Err(Errno::PROTO);
+            }
+            Ok(LookedBelow {
+                parent,
+                name: below.name,
+                looked: self::looked(below.dir, handle)?,
+            })
+        });
+    Ok((looked, below.collect::<Result<_, _>>()?))
+}
+
+/// What a look there gave of a directory, if it can be believed.
+fn looked(dir: ListedDir, handle: Handle) -> Result<Looked, Errno> {
+    let is_sound = |found: &ListedEntry| found.entry.is_sound() && found.stat.as_ref().is_none_or(Stat::is_sound);
+    if !dir.entries.iter().flatten().all(is_sound) {
         return Err(Errno::PROTO);
     }
-    let default_acl = listed.default_acl.map_err(errno_from_elsewhere);
-    Ok(match listed.entries {
+    let default_acl = dir.default_acl.map_err(errno_from_elsewhere);
+    Ok(match dir.entries {
         None => Looked::Closed(handle, default_acl),
         Some(entries) => {
-            let entries = entries.into_iter().map(|(entry, stat)| FoundEntry { entry, stat });
+            let entries = entries.into_iter().map(|found| FoundEntry {
+                entry: found.entry,
+                stat: found.stat,
+                has_no_xattrs: found.has_no_xattrs,
+            });
             Looked::Listed(Listing {
                 entries: entries.collect(),
                 default_acl,

@@ -142,29 +142,32 @@ impl Fetcher<'_> {
             self.shared.progress.wait(&mut state);
         }
         let (route, threads) = (state.model.routes().route_dir(ino), state.pool.limit());
+        if let Some(far) = self.shared.storage.far_end() {
+            let ahead = state.model.prelist.ahead();
+            let begun = Instant::now();
+            let listed = parking_lot::MutexGuard::unlocked(&mut state, || far_send::list(far, &route, ahead));
+            state.listing.remove(&ino);
+            self.shared.progress.notify_all();
+            let (looked, below) = listed?;
+            state.pool.note_latency(begun.elapsed());
+            state.model.install_looked(ino, looked);
+            state.model.install_below(ino, below);
+            return Ok(());
+        }
         let listed = parking_lot::MutexGuard::unlocked(&mut state, || self.list_now(&route, threads, threads_max));
         state.listing.remove(&ino);
         self.shared.progress.notify_all();
-        match listed? {
-            (Looked::Listed(listing), took) => {
-                state.pool.note_latency(took);
-                state.model.traits.note_default_acl(&listing.default_acl);
-                state.model.inodes.install_listing(ino, listing);
-            }
-            (Looked::Closed(handle, default_acl), _) => {
-                state.model.traits.note_default_acl(&default_acl);
-                state.model.inodes.install_closed(ino, handle, default_acl);
-            }
+        let (looked, took) = listed?;
+        if matches!(looked, Looked::Listed(_)) {
+            state.pool.note_latency(took);
         }
+        state.model.install_looked(ino, looked);
         Ok(())
     }
 
     fn list_now(&self, route: &Route, threads: usize, threads_max: usize) -> Result<(Looked, Duration), Errno> {
         let storage = &*self.shared.storage;
         let begun = Instant::now();
-        if let Some(far) = storage.far_end() {
-            return Ok((far_send::list(far, route)?, begun.elapsed()));
-        }
         let handle = open_route(storage, route)?;
         let opened = begun.elapsed();
         let (looked, took) = look_into(storage, handle, threads, threads_max)?;

@@ -44,6 +44,7 @@ mod crash_test;
 mod descriptors;
 mod execute;
 mod far_jobs;
+mod far_list;
 mod far_orders;
 mod far_send;
 mod fetch;

@@ -1,6 +1,6 @@
 //! A look into an old directory: its names with the attributes of each, asked for by many threads.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,14 @@ pub(crate) enum Looked {
     Listed(Listing),
     /// It may be entered and not be read; its default ACL.
     Closed(Handle, Result<Vec<u8>, Errno>),
+}
+
+/// A directory below one that was listed, and what a look into it gave.
+pub(crate) struct LookedBelow {
+    /// Which of the directories before holds it: 0 the one that was to be listed, then those below it.
+    pub(crate) parent: usize,
+    pub(crate) name: OsString,
+    pub(crate) looked: Looked,
 }
 
 /// Looks into an open directory with as many threads as the latency of its storage asks for, within bounds. Also how long one call took.
@@ -60,6 +68,7 @@ fn list_attributes(
         stat.map(|stat| FoundEntry {
             entry,
             stat: Some(stat),
+            has_no_xattrs: false,
         })
     });
     Ok(Listing {

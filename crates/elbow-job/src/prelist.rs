@@ -14,6 +14,10 @@ use crate::model::Inodes;
 /// Entries that may be listed ahead of the command: some ten megabytes of model.
 const ENTRIES_MAX: usize = 20_000;
 
+/// Entries below a directory that come with its listing where that is one message: few before anybody is seen to walk.
+const AHEAD_FIRST: usize = 256;
+const AHEAD_MAX: usize = 4096;
+
 /// Directories to list ahead.
 #[derive(Debug, Default)]
 pub(crate) struct Prelist {
@@ -39,6 +43,15 @@ impl Prelist {
         } else {
             self.queue.pop_front()
         }
+    }
+
+    /// About so many entries below the next directory that is listed may come along with it.
+    pub(crate) fn ahead(&self) -> usize {
+        let most = match self.expanded.is_empty() {
+            true => AHEAD_FIRST,
+            false => AHEAD_MAX,
+        };
+        most.min(ENTRIES_MAX.saturating_sub(self.unread_entries))
     }
 
     pub(crate) fn is_ready(&self) -> bool {
@@ -85,6 +98,19 @@ impl Prelist {
 
     /// A directory was listed ahead: so are those in it.
     pub(crate) fn note_listed(&mut self, inodes: &mut Inodes, ino: Ino) {
+        self.note_unread(inodes, ino);
+        self.expand(inodes, ino);
+    }
+
+    /// A directory came along with one above it. Those in it are listed ahead, if that one's are.
+    pub(crate) fn note_below(&mut self, inodes: &mut Inodes, (above, ino): (Ino, Ino)) {
+        self.note_unread(inodes, ino);
+        if self.expanded.contains(&above) {
+            self.expand(inodes, ino);
+        }
+    }
+
+    fn note_unread(&mut self, inodes: &mut Inodes, ino: Ino) {
         let Ok(dir) = inodes.dir_at_checked(ino) else {
             return;
         };
@@ -93,7 +119,6 @@ impl Prelist {
             self.unread.insert(ino, entries);
             self.unread_entries += entries;
         }
-        self.expand(inodes, ino);
     }
 
     fn expand(&mut self, inodes: &Inodes, ino: Ino) {

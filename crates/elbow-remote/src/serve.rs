@@ -21,7 +21,7 @@ use crate::packing::Packing;
 const QUEUED_MAX: usize = 4096;
 const QUEUED_BYTES_MAX: usize = 64 << 20;
 /// Objects that one request may name, or open.
-const NAMED_MAX: usize = 16;
+const NAMED_MAX: usize = 512;
 /// Threads that carry requests out. A disk of this machine is busy with far fewer; one that is itself behind a network is not.
 const THREADS_MAX: usize = 64;
 const STACK_BYTES: usize = 512 << 10;

@@ -26,6 +26,8 @@ pub(crate) const EAGER_DRAIN_BYTES: u64 = 4 << 20;
 const FILL_BYTES: u64 = 2 << 20;
 /// The same of bytes that are copied where the storage is: they take no memory here, but one action should not take a minute.
 pub(super) const COPY_BYTES: u64 = 64 << 20;
+/// The same of pieces that are copied: each names its directory.
+const COPIES_MAX: u32 = 256;
 
 /// Where a part of a read comes from.
 #[derive(Clone, Debug)]
@@ -180,15 +182,15 @@ impl Content {
             cut: self.cut_when_stored(),
             ..Fill::default()
         };
-        let (mut written, mut copied) = (0, 0);
+        let (mut written, mut copied, mut copies) = (0, 0, 0);
         for (range, piece) in self.dirty.iter() {
-            let bytes = match piece {
-                Piece::Copy(_) => &mut copied,
-                _ => &mut written,
-            };
-            *bytes += range.end - range.start;
+            let bytes = range.end - range.start;
+            match piece {
+                Piece::Copy(_) => (copied, copies) = (copied + bytes, copies + 1),
+                _ => written += bytes,
+            }
             fill.pieces.push((range, piece.clone()));
-            if written >= FILL_BYTES || copied >= COPY_BYTES {
+            if written >= FILL_BYTES || copied >= COPY_BYTES || copies >= COPIES_MAX {
                 break;
             }
         }

@@ -37,6 +37,7 @@ mod fill;
 mod inherit;
 mod inodes;
 mod ledger;
+mod looked;
 mod mode;
 mod names;
 mod reserve;

@@ -654,6 +654,7 @@ fn what_is_copied_within_the_tree_does_not_go_over_the_line() {
     let Some(testbed) = Testbed::new() else { return };
     let noise = "mkdir -p far/old/sub; for i in $(seq 30); do head -c 300000 /dev/urandom > far/old/$i; done; head -c 9000000 /dev/urandom > far/old/sub/big;
         mkdir far/old/small; for i in $(seq 200); do head -c 20000 /dev/urandom > far/old/small/$i; done
+        for i in $(seq 300); do printf x | dd of=far/old/parts bs=1 seek=${i}0000 conv=notrunc status=none; done
         truncate -s 3M far/old/sub/sparse; printf end >> far/old/sub/sparse; ln far/old/1 far/old/again; chmod 6755 far/old/2; chmod 0400 far/old/3; : > far/old/none";
     let (work, out) = (testbed.dir.path(), testbed.path("out"));
     Place { work, out: &out }.shell(noise).assert_code(0);
@@ -667,7 +668,7 @@ fn what_is_copied_within_the_tree_does_not_go_over_the_line() {
     let passed = testbed.bed.passed_bytes() - before;
     // Of 22 MB of files that cannot be made shorter, copied twice in part.
     assert!(passed < 2_000_000, "{passed} bytes passed");
-    let same = "set -e; cd far; cmp old/sub/big one; cmp old/sub/big copies/sub/big; cmp old/sub/sparse copies/sub/sparse; cmp copies/4 fourth; cmp moved/here fourth
+    let same = "set -e; cd far; cmp old/sub/big one; cmp old/sub/big copies/sub/big; cmp old/sub/sparse copies/sub/sparse; cmp old/parts copies/parts; cmp copies/4 fourth; cmp moved/here fourth
         cmp copies/5 fifth; head -c 300000 sixth | cmp - old/6; [ $(tail -c 1 sixth) = X ]; cmp copies/7 seventh; head -c 300000 old/7 | cmp - seventh
         [ $(stat -c %s old/7) = 300001 ]; head -c 1000 eighth | cmp -n 1000 - old/8; tail -c +1008 eighth > $OUT/a; tail -c +1008 old/8 | cmp - $OUT/a
         head -c 1000 old/9 | cmp - ninth; [ $(stat -c %s ninth) = 1000 ]; [ $(stat -c %a copies/2) = 6755 ]; [ $(stat -c %a copies/3) = 400 ]; [ ! -s copies/none ]
@@ -679,6 +680,36 @@ fn what_is_copied_within_the_tree_does_not_go_over_the_line() {
     testbed.run(read).assert_code(0);
     let same = "set -e; cd far; cmp a old/10; cmp again a; cmp c old/11; cmp e old/12; cmp open old/12";
     Place { work, out: &out }.shell(same).assert_code(0);
+}
+
+/// What lies below a directory comes with its listing: who walks down does not wait for each level.
+#[test]
+fn directories_below_a_listed_one_are_known_without_asking_again() {
+    let Some(testbed) = Testbed::new() else { return };
+    let (work, out) = (testbed.dir.path(), testbed.path("out"));
+    let place = Place { work, out: &out };
+    place
+        .shell("mkdir -p far/a/b/c/d/e; echo 1 > far/a/b/c/d/e/deep; echo 22 > far/a/b/one")
+        .assert_code(0);
+    let script = "set -e; cd near; ls > /dev/null; : > $OUT/listed; while [ ! -e $OUT/stopped ]; do sleep 0.02; done
+        ls -l a/b a/b/c/d/e > $OUT/names; : > $OUT/walked; while [ ! -e $OUT/goes ]; do sleep 0.02; done; rm -r a/b/c; cat a/b/one; echo new > a/b/new";
+    let job = testbed.start(&["--json"], script);
+    wait_for("a listing", || out.join("listed").exists());
+    let ends = testbed.far_ends();
+    assert!(!ends.is_empty());
+    signal_all(&ends, "STOP");
+    fs::write(out.join("stopped"), "").expect("a file");
+    wait_for("a walk without the far end", || out.join("walked").exists());
+    signal_all(&ends, "CONT");
+    fs::write(out.join("goes"), "").expect("a file");
+    let run = job.finish();
+    run.assert_code(0);
+    assert_eq!(run.out, "22\n");
+    let names = fs::read_to_string(out.join("names")).expect("names");
+    assert!(names.contains("deep") && names.contains("one"), "{names}");
+    place
+        .shell("[ ! -e far/a/b/c ] && [ $(cat far/a/b/new) = new ]")
+        .assert_code(0);
 }
 
 /// A copy is made after it was acknowledged: what others have taken away by then cannot be copied, and the job says so and changes nothing.

@@ -18,6 +18,8 @@ use crate::staging::is_staging_name;
 pub(crate) struct FoundEntry {
     pub(crate) entry: DirEntry,
     pub(crate) stat: Option<Stat>,
+    /// It is known to have no extended attributes.
+    pub(crate) has_no_xattrs: bool,
 }
 
 /// What listing an old directory gave.
@@ -52,6 +54,14 @@ impl Inodes {
         self.keep_handle(DirSide::Own(ino), listing.handle);
     }
 
+    /// The old directory that has this name on the storage, where the job has it under that name, too, and nobody has looked into it.
+    pub(crate) fn unlisted_old_dir(&self, key: &EntryKey) -> Option<Ino> {
+        let ino = *self.dir_at(key.dir).entries.get(&key.name)?;
+        let inode = self.at(ino);
+        let dir = inode.dir().ok()?;
+        (inode.old_name() == Some(key) && !dir.complete && !dir.closed).then_some(ino)
+    }
+
     /// A directory that may be entered and not be read.
     pub(crate) fn install_closed(&mut self, ino: Ino, handle: Handle, default_acl: Result<Vec<u8>, Errno>) {
         self.dir_at_mut(ino).closed = true;
@@ -76,7 +86,15 @@ impl Inodes {
             kind: Some(found.kind),
             ino: found.ino,
         };
-        self.install_entry(parent, &FoundEntry { entry, stat });
+        let has_no_xattrs = false;
+        self.install_entry(
+            parent,
+            &FoundEntry {
+                entry,
+                stat,
+                has_no_xattrs,
+            },
+        );
     }
 
     fn install_default_acl(&mut self, ino: Ino, default_acl: Result<Vec<u8>, Errno>) {
@@ -111,6 +129,9 @@ impl Inodes {
             self.linked.insert((stat.dev, stat.ino), ino);
         }
         let inode = self.at_mut(ino);
+        if found.has_no_xattrs && inode.xattrs.is_none() {
+            inode.xattrs = Some(BTreeMap::new().into());
+        }
         let is_dir = inode.is_dir();
         inode.names.push(key.clone());
         inode.old.as_mut().expect("an old object").names.push(key.clone());
