@@ -121,22 +121,24 @@ impl Prelist {
         }
     }
 
+    /// What is in a directory is listed ahead, and what is in those directories of it that have been listed already.
     fn expand(&mut self, inodes: &Inodes, ino: Ino) {
-        if !inodes.dir_at(ino).is_complete() || !self.expanded.insert(ino) {
-            return;
+        let mut above = vec![ino];
+        while let Some(ino) = above.pop() {
+            if !inodes.dir_at(ino).is_complete() || !self.expanded.insert(ino) {
+                continue;
+            }
+            #[cfg(test)]
+            {
+                self.looked += inodes.dir_at(ino).entries().len();
+            }
+            for child in inodes.dir_at(ino).entries().values() {
+                match inodes.at(*child).dir() {
+                    Ok(dir) if dir.is_complete() => above.push(*child),
+                    Ok(_) => self.push(*child),
+                    Err(_) => {}
+                }
+            }
         }
-        #[cfg(test)]
-        {
-            self.looked += inodes.dir_at(ino).entries().len();
-        }
-        let unlisted = |child: &&Ino| inodes.at(**child).dir().is_ok_and(|dir| !dir.is_complete());
-        let children: Vec<Ino> = inodes
-            .dir_at(ino)
-            .entries()
-            .values()
-            .filter(unlisted)
-            .copied()
-            .collect();
-        children.into_iter().for_each(|child| self.push(child));
     }
 }
