@@ -110,7 +110,7 @@ impl Job {
             own_uid: rustix::process::geteuid().as_raw(),
             own_gid: rustix::process::getegid().as_raw(),
             handles_max,
-            copies_there: storage.far_end().is_some(),
+            has_far_end: storage.far_end().is_some(),
         };
         let mut model = Model::new(&stat, root.clone(), space, config);
         model.graph.is_far = !root.is_here();
@@ -163,7 +163,11 @@ impl Job {
     /// # Errors
     /// ENOENT, ENOTDIR, ENAMETOOLONG.
     pub fn lookup(&self, parent: Ino, name: &OsStr) -> Answer<Attr> {
-        self.operate(|model| model.lookup(parent, name))
+        self.operate(|model| {
+            let found = model.lookup(parent, name)?;
+            model.prelist.note_used(parent);
+            Ok(found)
+        })
     }
 
     /// Gives references back.
@@ -388,6 +392,13 @@ impl Job {
     #[must_use]
     pub fn parent(&self, ino: Ino) -> Ino {
         self.shared.state.lock().model.inodes.parent(ino)
+    }
+
+    /// Old files of other directories that are called as this one, as far as these have been listed: the next ones in the order of their paths,
+    /// `most` at most.
+    #[must_use]
+    pub fn namesakes(&self, ino: Ino, most: usize) -> Vec<Ino> {
+        self.shared.state.lock().model.inodes.namesakes(ino, most)
     }
 
     /// The path of an object below the job's directory, for messages. Of what nobody can reach any more, as far as it is known.

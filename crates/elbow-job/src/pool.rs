@@ -132,7 +132,7 @@ impl Shared {
     /// Closes files of the storage that are still open for processes that the command has left behind: NFS and FUSE file systems keep a
     /// hidden name of an open file that is removed, and so the directory that it is in. What that tells is among the errors; gives the same as
     /// [`close_rest`](Self::close_rest).
-    pub(crate) fn close_files(&self) -> bool {
+    pub(crate) fn close_files(self: &Arc<Self>) -> bool {
         let mut state = self.state.lock();
         state.files_are_closed = true;
         state.model.close_files();
@@ -142,10 +142,13 @@ impl Shared {
 
     /// Closes what is left to be closed after a stop, and waits for workers that close some of it. Has the storage told that it lost
     /// something that it had taken?
-    pub(crate) fn close_rest(&self) -> bool {
+    pub(crate) fn close_rest(self: &Arc<Self>) -> bool {
         let mut state = self.state.lock();
         loop {
             while let Some((ino, handle)) = state.model.closing.pop() {
+                if !state.pool.shut_down {
+                    self.call_worker(&mut state); // each may take a round trip
+                }
                 self.close(&mut state, ino, &handle);
             }
             if state.pool.closing == 0 {

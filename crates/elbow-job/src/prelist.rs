@@ -27,7 +27,7 @@ pub(crate) struct Prelist {
     expanded: HashSet<Ino>,
     /// Directories with one in which something was looked for.
     searched: HashSet<Ino>,
-    /// Directories listed ahead that the command has not read, with their number of entries.
+    /// Directories listed ahead that the command has neither read nor found anything in, with their number of entries.
     unread: std::collections::HashMap<Ino, usize>,
     unread_entries: usize,
     /// Entries that have been looked at.
@@ -68,9 +68,7 @@ impl Prelist {
 impl Prelist {
     /// The command reads a directory: if that is part of a walk, what comes next is listed ahead.
     pub(crate) fn note_reading(&mut self, inodes: &mut Inodes, ino: Ino) {
-        if let Some(entries) = self.unread.remove(&ino) {
-            self.unread_entries -= entries;
-        }
+        self.note_used(ino);
         let Ok(dir) = inodes.dir_at_checked(ino) else {
             return;
         };
@@ -81,6 +79,13 @@ impl Prelist {
         if inodes.dir_at(parent).was_read {
             self.expand(inodes, parent);
             self.expand(inodes, ino);
+        }
+    }
+
+    /// What was listed of a directory was of use, so that there is room for others.
+    pub(crate) fn note_used(&mut self, ino: Ino) {
+        if let Some(entries) = self.unread.remove(&ino) {
+            self.unread_entries -= entries;
         }
     }
 

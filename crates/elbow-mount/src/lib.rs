@@ -51,6 +51,7 @@ mod last_files;
 mod mappable;
 mod mount_error;
 mod mount_table;
+mod namesakes;
 mod namespace;
 mod nodes;
 mod open_dirs;

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use crate::directory_readahead::{HeldFiles, NumberedFile, Walks};
 use crate::dispatch::FrontCore;
+use crate::namesakes::{NAMESAKES_MAX, Namesakes};
 use crate::readahead::ReadAhead;
 
 /// Files up to this size are read whole in advance.
@@ -27,6 +28,7 @@ pub(crate) struct Prefetch {
     ahead: ReadAhead,
     walks: Mutex<Walks>,
     held: Mutex<HeldFiles>,
+    namesakes: Mutex<Namesakes>,
     /// The last file that was read for the first time had to be waited for, and none was copied since.
     storage_is_slow: AtomicBool,
 }
@@ -34,7 +36,7 @@ pub(crate) struct Prefetch {
 impl FrontCore {
     /// Reads what is not in memory, for somebody who waits; blocks.
     pub(crate) fn read_from_storage(
-        &self,
+        self: &Arc<Self>,
         fetch: &Fetch,
         ino: Ino,
         offset: u64,
@@ -48,7 +50,25 @@ impl FrontCore {
         if !self.prefetch.held.lock().contains(ino) {
             self.prefetch.storage_is_slow.store(took >= SLOW, Ordering::Relaxed);
         }
+        if offset == 0 && self.prefetch.storage_is_slow.load(Ordering::Relaxed) {
+            self.read_namesakes(ino);
+        }
         data
+    }
+
+    /// A file is read: reads those that are called as it in other directories, if that is what its reader does.
+    fn read_namesakes(self: &Arc<Self>, ino: Ino) {
+        let path = self.job.path_of(ino);
+        let Some(name) = path.file_name() else { return };
+        if !self.prefetch.namesakes.lock().note_read(ino, name) {
+            return;
+        }
+        let found = self.job.namesakes(ino, NAMESAKES_MAX);
+        let ahead = self.prefetch.namesakes.lock().note_found(name, found);
+        for file in ahead {
+            let core = self.clone();
+            self.run(move || core.hold(file));
+        }
     }
 
     /// A part of a file is being read: reads what comes next in it.

@@ -633,7 +633,7 @@ impl Shared {
         left
     }
 
-    fn undo(&self, progress: &mut Hook<'_>) -> Result<(), JobError> {
+    fn undo(self: &Arc<Self>, progress: &mut Hook<'_>) -> Result<(), JobError> {
         self.stop(progress);
         self.close_files();
         let leftovers = self.leftovers();

@@ -27,6 +27,6 @@ pub(crate) struct ModelConfig {
     pub(crate) own_gid: u32,
     /// Descriptors of directories that may be kept open.
     pub(crate) handles_max: usize,
-    /// The far end of a connection copies files within the storage.
-    pub(crate) copies_there: bool,
+    /// The storage is at the far end of a connection, which copies files by itself, and hears of closed ones in passing.
+    pub(crate) has_far_end: bool,
 }

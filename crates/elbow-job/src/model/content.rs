@@ -255,7 +255,12 @@ impl Model {
         let Some(content) = self.inodes.get_mut(ino).ok().and_then(Inode::content_mut) else {
             return;
         };
-        let handles = [content.target.take(), content.original.take()];
+        let (target, mut original) = (content.target.take(), content.original.take());
+        if self.config.has_far_end {
+            // It was only read, so nothing is heard of its end there: it travels with the next request.
+            original = None;
+        }
+        let handles = [target, original];
         self.closing
             .extend(handles.into_iter().flatten().map(|handle| (ino, handle)));
     }

@@ -43,7 +43,7 @@ impl Model {
         set_ids: SetIds,
         gauge: &Arc<AtomicU64>,
     ) -> Answer<u64> {
-        if !self.config.copies_there {
+        if !self.config.has_far_end {
             return Err(Errno::OPNOTSUPP.into());
         }
         let (range, has_data) = self.inodes.first_at_rest(from, from_offset, length)?;
