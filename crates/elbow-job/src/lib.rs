@@ -83,6 +83,8 @@ mod power_test;
 mod prelist;
 #[cfg(test)]
 mod progress_test;
+mod recorder;
+mod recording;
 mod recover;
 #[cfg(test)]
 mod refusal_test;
@@ -115,6 +117,7 @@ mod staging;
 mod step_counter;
 #[cfg(test)]
 mod stuck_test;
+mod tally;
 #[cfg(test)]
 mod turn_test;
 
@@ -127,6 +130,7 @@ pub use job::{Job, MEMORY_MIN_BYTES};
 pub use kept::drop_kept;
 pub use options::{OnConflict, Options, Publish};
 pub use orphans::recover_orphans;
+pub use recorder::{ActionRecord, EndStep, Recorder, WaitReason, WaitRecord, Worker};
 pub use recover::recover;
 pub use report::{
     Cause, Change, ChangeKind, Counts, DeferredError, JobError, Keep, Kept, Outcome, Phase, Progress, RecoverAction,
