@@ -393,10 +393,16 @@ pub(crate) struct JobsArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
-    /// The mount, or the directory of a running job [default: the job around].
+    /// The mount, or the directory of a running job [default: the job around; with --metrics: all jobs].
     #[arg(value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub(crate) path: Option<PathBuf>,
-    /// Print one JSON object.
+    /// Look again once a second until the job has ended; elsewhere than on a terminal, a line each time.
+    #[arg(long, short)]
+    pub(crate) watch: bool,
+    /// Print metrics of running jobs as text for Prometheus.
+    #[arg(long, conflicts_with_all = ["watch", "json"])]
+    pub(crate) metrics: bool,
+    /// Print one JSON object; with --watch, one a line.
     #[arg(long)]
     pub(crate) json: bool,
 }
