@@ -84,6 +84,8 @@ mod prelist;
 #[cfg(test)]
 mod progress_test;
 mod recorder;
+#[cfg(test)]
+mod recorder_test;
 mod recording;
 mod recover;
 #[cfg(test)]

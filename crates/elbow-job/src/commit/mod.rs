@@ -642,8 +642,10 @@ impl Shared {
     }
 
     fn undo(&self, progress: &mut Hook<'_>) -> Result<(), JobError> {
-        self.stop(progress);
-        self.close_files();
+        self.recorded(EndStep::RollBack, &StepCounter::default(), || {
+            self.stop(progress);
+            self.close_files();
+        });
         let leftovers = self.leftovers();
         let began = {
             let state = self.state.lock();

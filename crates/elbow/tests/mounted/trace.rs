@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::commands::{Run, wait_for};
 use crate::slow_storage::SlowStorage;
 use crate::test_dir::TestDir;
+use crate::via::Testbed;
 
 const OLD: &str = "mkdir d; printf 1 > d/old; seq 100000 > file; printf 2 > gone";
 const WORK: &str =
@@ -102,14 +103,10 @@ fn the_actions_of_a_trace_are_those_of_the_report() {
     assert_eq!(explained["complete"], true);
 }
 
-/// Of one worker each action begins when the one before is over, and every object has waited before it is taken up.
-#[test]
-fn times_of_a_trace_are_in_order() {
-    let test_dir = TestDir::new(OLD);
-    test_dir.job(&TRACE, WORK).assert_code(0);
-    let events = events(&test_dir.outside("trace"));
+/// Of one worker each action begins when the one before is over, and every object has waited before it is taken up. Gives the workers.
+fn assert_in_order(events: &[Value]) -> BTreeSet<u64> {
     let mut workers: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
-    for action in of(&events, "action") {
+    for action in of(events, "action") {
         let (began, took) = (number(&action["ts"]), number(&action["dur"]));
         assert!(number(&action["args"]["queued"]) <= began, "{action}");
         let worker = action["tid"].as_u64().expect("a worker");
@@ -120,6 +117,15 @@ fn times_of_a_trace_are_in_order() {
         // Microseconds are told to three places.
         assert!(spans.windows(2).all(|pair| pair[0].1 <= pair[1].0 + 0.002), "{spans:?}");
     }
+    workers.into_keys().collect()
+}
+
+#[test]
+fn times_of_a_trace_are_in_order() {
+    let test_dir = TestDir::new(OLD);
+    test_dir.job(&TRACE, WORK).assert_code(0);
+    let events = events(&test_dir.outside("trace"));
+    assert_in_order(&events);
     let steps: Vec<&str> = of(&events, "step")
         .filter(|step| step["ph"] == "B")
         .filter_map(|step| step["name"].as_str())
@@ -286,4 +292,22 @@ fn a_trace_that_cannot_be_written_is_refused_before_the_command_runs() {
     let run = test_dir.job(&["--trace", "/dev/full"], "printf x > new");
     run.assert_code(0);
     assert!(run.err.contains("the trace is not complete"), "{}", run.err);
+}
+
+/// By ssh no thread of ours carries an action out: each has a number that no other under way has.
+#[test]
+fn actions_by_ssh_are_told_when_they_are_answered() {
+    let Some(testbed) = Testbed::new() else { return };
+    let script = "cd near; mkdir new; for i in $(seq 60); do seq $i > new/$i; done; cat log > new/log";
+    let run = testbed.start(&["--json", "--trace", "out/trace"], script).finish();
+    run.assert_code(0);
+    let (events, report) = (events(&testbed.path("out/trace")), report(&run));
+    assert_eq!(sum(&events, "calls"), report["storage_calls"]);
+    let workers = assert_in_order(&events);
+    assert!(
+        workers.len() > 3 && workers.iter().all(|worker| *worker >= 10_000_000),
+        "{workers:?}"
+    );
+    assert!(waits(&events, "list").0 > 0.0 && waits(&events, "read").1.contains("log"));
+    assert!(of(&events, "step").any(|step| step["name"] == "publish"));
 }
