@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::stage::{ELBOW, Said, Stage, Started, wait_for, word};
+use crate::stage::{ELBOW, Stage, Started, wait_for};
 
 /// A job that changes something again and again until `go` is there.
 const SCRIPT: &str = "i=0; while [ ! -e ../go ]; do i=$((i + 1)); echo $i > n$i; : > ../ready; sleep 0.05; done";
@@ -21,50 +20,65 @@ fn start(stage: &Stage) -> Started {
     child
 }
 
-/// Watches the job for some seconds, lets it end, and gives what was said.
-fn watched(stage: &Stage, options: &[&str]) -> Said {
-    let job = start(stage);
-    let mut command = Command::new(ELBOW);
-    command
-        .args(["status", "--watch"])
-        .args(options)
-        .arg(word(&stage.work()));
-    let watching = stage.start(&mut command);
-    std::thread::sleep(Duration::from_millis(2500));
-    fs::write(stage.path("go"), "").expect("a file");
-    job.finish().assert_code(0);
-    watching.finish()
+/// A watched job, and what is said of it.
+struct Watched<'a> {
+    stage: &'a Stage,
+    job: Started,
+    watching: Started,
+}
+
+impl<'a> Watched<'a> {
+    /// Begins a job, and a shell's command that watches it; what that says goes to the file `looks`.
+    fn start(stage: &'a Stage, command: &str) -> Self {
+        let job = start(stage);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).env("TERM", "xterm");
+        let watching = stage.start(&mut shell);
+        Self { stage, job, watching }
+    }
+
+    fn looks(&self) -> String {
+        fs::read_to_string(self.stage.path("looks")).unwrap_or_default()
+    }
+
+    /// Lets it go on until so many lines or parts of lines have been said.
+    fn wait_for(&self, count: usize, what: &str) {
+        wait_for(what, || self.looks().matches(what).count() >= count);
+    }
+
+    /// Lets the job end, and gives all that was said.
+    fn finish(self) -> String {
+        fs::write(self.stage.path("go"), "").expect("a file");
+        self.job.finish().assert_code(0);
+        self.watching.finish().assert_code(0);
+        fs::read_to_string(self.stage.path("looks")).expect("looks")
+    }
 }
 
 #[test]
 fn a_watched_job_is_told_a_line_at_a_time_until_it_ends() {
     let stage = Stage::new();
-    let said = watched(&stage, &[]);
-    let lines: Vec<&str> = said.assert_code(0).out.lines().collect();
-    assert!(lines.len() >= 3 && !said.out.contains('\x1b'), "{said:?}");
-    assert!(
-        lines[0].starts_with("running: ") && lines[0].contains(" operations; "),
-        "{said:?}"
-    );
-    assert!(lines[1].contains(" operations/s, "), "{said:?}");
+    let watched = Watched::start(&stage, "exec $ELBOW status --watch . > ../looks");
+    watched.wait_for(3, " operations; ");
+    let said = watched.finish();
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines[0].starts_with("running: ") && !said.contains('\x1b'), "{said}");
+    assert!(lines[1].contains(" operations/s, "), "{said}");
     assert_eq!(lines.last(), Some(&"the job has ended"));
 }
 
 #[test]
 fn a_watched_job_is_told_to_programs_an_object_at_a_time() {
     let stage = Stage::new();
-    let said = watched(&stage, &["--json"]);
-    let all: Vec<Value> = said
-        .assert_code(0)
-        .out
+    let watched = Watched::start(&stage, "exec $ELBOW status --watch --json . > ../looks");
+    watched.wait_for(3, "\"operations\":");
+    let said = watched.finish();
+    let all = said
         .lines()
-        .map(|line| serde_json::from_str(line).expect("JSON"))
-        .collect();
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let operations: Vec<u64> = all
-        .iter()
         .map(|status| status["counts"]["operations"].as_u64().expect("a number"))
         .collect();
-    assert!(operations.len() >= 2, "{operations:?}");
     assert!(
         operations.first() < operations.last() && operations.is_sorted(),
         "{operations:?}"
@@ -75,15 +89,12 @@ fn a_watched_job_is_told_to_programs_an_object_at_a_time() {
 #[test]
 fn on_a_terminal_a_watched_job_stays_where_it_is() {
     let stage = Stage::new();
-    let job = start(&stage);
-    let script = format!("timeout 2.5 {ELBOW} status --watch .");
-    let mut terminal = Command::new("script");
-    terminal.args(["-qec", &script, "/dev/null"]).env("TERM", "xterm");
-    let shown = stage.start(&mut terminal).finish().out;
-    fs::write(stage.path("go"), "").expect("a file");
-    job.finish().assert_code(0);
-    let drawn: Vec<&str> = shown.split("\x1b[").collect();
-    assert!(drawn.len() >= 3, "it is drawn more than once: {shown:?}");
+    let watched = Watched::start(
+        &stage,
+        "exec script --quiet --flush --return --command \"$ELBOW status --watch .\" ../looks > ../shown",
+    );
+    watched.wait_for(2, "A\r\x1b[J");
+    let shown = watched.finish();
     let (looks, redrawn) = (shown.matches("  phase ").count(), shown.matches("A\r\x1b[J").count());
     assert_eq!(looks, redrawn + 1, "{shown:?}");
 }
@@ -92,21 +103,16 @@ fn on_a_terminal_a_watched_job_stays_where_it_is() {
 #[test]
 fn a_stopped_job_is_watched_until_it_goes_on() {
     let stage = Stage::new();
-    let job = start(&stage);
-    let process = Pid::from_raw(i32::try_from(job.id()).expect("a number")).expect("a process");
-    let mut command = Command::new(ELBOW);
-    command.args(["status", "--watch", word(&stage.work())]);
-    let watching = stage.start(&mut command);
-    std::thread::sleep(Duration::from_millis(500));
+    let watched = Watched::start(&stage, "exec $ELBOW status --watch . > ../looks");
+    watched.wait_for(1, " operations; ");
+    let process = Pid::from_raw(i32::try_from(watched.job.id()).expect("a number")).expect("a process");
     kill_process(process, Signal::STOP).expect("stopped");
-    std::thread::sleep(Duration::from_secs(4));
+    watched.wait_for(1, "the job does not answer");
     kill_process(process, Signal::CONT).expect("going on");
-    fs::write(stage.path("go"), "").expect("a file");
-    job.finish().assert_code(0);
-    let said = watching.finish();
-    said.assert_code(0);
-    assert!(said.out.contains("the job does not answer"), "{said:?}");
-    assert!(said.out.ends_with("the job has ended\n"), "{said:?}");
+    let before = watched.looks().matches(" operations; ").count();
+    watched.wait_for(before + 1, " operations; ");
+    let said = watched.finish();
+    assert!(said.ends_with("the job has ended\n"), "{said}");
 }
 
 #[test]
