@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cat        ph       pid    tid      what
-//!   trace      i        1      1        the first: that it is a trace of ours, of which command
+//!   trace      i        1      1        the first: that it is a trace of ours, of which command; later: that nothing has happened for a while
 //!   action     X        job    worker   an action on the storage
 //!   wait       X        job    thread   an operation of the command that had to wait
 //!   step       B, E     1, job 1        the command, a step of the end of a job

@@ -156,7 +156,7 @@ impl Collector {
     pub(super) fn take(&mut self, event: Event) {
         self.last = self.last.max(event.end());
         match (event.cat, event.ph) {
-            (Category::Trace, _) => self.begin = event.args.begin,
+            (Category::Trace, _) => self.begin = event.args.begin.or(self.begin.take()),
             (Category::Step, Phase::Begin) => self.jobs.entry(event.pid).or_default().push(OpenStep {
                 name: event.name,
                 began: event.ts,

@@ -36,6 +36,8 @@ use crate::names::CommandWords;
 const LINES_MAX: usize = 4096;
 /// What is written reaches the file after this time at the latest.
 const FLUSH: Duration = Duration::from_millis(200);
+/// Where nothing happens for so long, it is told that nothing does: a job that was killed while it waited has waited until then.
+const ALIVE: Duration = Duration::from_secs(5);
 /// Numbers of what carries actions out far away begin here, above those of all threads.
 const FAR_TID: u32 = 10_000_000;
 
@@ -82,14 +84,15 @@ impl OpenTrace {
     pub(crate) fn begin(self, command: &[OsString], started: SystemTime) -> anyhow::Result<TraceFile> {
         let Self { path, file } = self;
         let (queue, lines) = sync_channel(LINES_MAX);
+        let began = Instant::now();
         let thread = std::thread::Builder::new()
             .name("elbow-trace".into())
-            .spawn(move || write_all(&lines, BufWriter::new(file)))
+            .spawn(move || write_all(&lines, BufWriter::new(file), began))
             .context("cannot start a thread")?;
         let trace = TraceFile {
             path,
             lines: Lines {
-                began: Instant::now(),
+                began,
                 queue,
                 named: Arc::default(),
             },
@@ -197,9 +200,8 @@ impl Recorder for JobTrace {
 }
 
 impl Lines {
-    /// Microseconds since the beginning, in whole nanoseconds.
     fn at(&self, instant: Instant) -> f64 {
-        instant.saturating_duration_since(self.began).as_nanos() as f64 / 1e3
+        microseconds(self.began, instant)
     }
 
     fn now(&self) -> f64 {
@@ -223,7 +225,7 @@ impl Lines {
         args: Args,
     ) {
         let mut event = Event::new(name, cat, Phase::Complete, pid, tid, self.at(began));
-        event.dur = Some(ended.saturating_duration_since(began).as_nanos() as f64 / 1e3);
+        event.dur = Some(microseconds(began, ended));
         event.args = args;
         self.tell(&event);
     }
@@ -272,19 +274,28 @@ fn shown(path: &Path) -> String {
 }
 
 /// Writes lines until the last one.
-fn write_all(lines: &Receiver<Option<String>>, mut file: impl Write) -> io::Result<()> {
+fn write_all(lines: &Receiver<Option<String>>, mut file: impl Write, began: Instant) -> io::Result<()> {
     let mut before = "[\n";
-    let mut flushed = Instant::now();
+    let mut write = |file: &mut dyn Write, line: &str| {
+        file.write_all(before.as_bytes())?;
+        before = ",\n";
+        file.write_all(line.as_bytes())
+    };
+    let (mut flushed, mut told) = (Instant::now(), Instant::now());
     loop {
         match lines.recv_timeout(FLUSH) {
-            Ok(None) => break,
+            Ok(None) | Err(RecvTimeoutError::Disconnected) => break,
             Ok(Some(line)) => {
-                file.write_all(before.as_bytes())?;
-                file.write_all(line.as_bytes())?;
-                before = ",\n";
+                write(&mut file, &line)?;
+                told = Instant::now();
+            }
+            Err(RecvTimeoutError::Timeout) if told.elapsed() >= ALIVE => {
+                let ts = microseconds(began, Instant::now());
+                let alive = Event::new("alive", Category::Trace, Phase::Instant, RUN, STEPS, ts);
+                write(&mut file, &serde_json::to_string(&alive)?)?;
+                told = Instant::now();
             }
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => break,
         }
         if flushed.elapsed() >= FLUSH {
             file.flush()?;
@@ -293,6 +304,11 @@ fn write_all(lines: &Receiver<Option<String>>, mut file: impl Write) -> io::Resu
     }
     file.write_all(b"\n]\n")?;
     file.flush()
+}
+
+/// Microseconds since the beginning, in whole nanoseconds.
+fn microseconds(began: Instant, at: Instant) -> f64 {
+    at.saturating_duration_since(began).as_nanos() as f64 / 1e3
 }
 
 #[cfg(test)]

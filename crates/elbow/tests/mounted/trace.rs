@@ -212,6 +212,8 @@ fn the_trace_of_a_killed_job_is_read() {
     let trace = test_dir.outside("trace");
     let text = || fs::read_to_string(&trace).unwrap_or_default();
     wait_for("an action in the trace", || text().contains("\"path\":\"zeros\""));
+    // It does nothing for a while, which is told, too.
+    wait_for("a sign of life", || text().contains("\"alive\""));
     job.kill_alone();
     let whole = text();
     assert!(!whole.trim_end().ends_with(']'), "nobody has closed it");
@@ -221,6 +223,10 @@ fn the_trace_of_a_killed_job_is_read() {
         (&false.into(), &"command".into())
     );
     assert!(found["actions"]["number"].as_u64().expect("a number") > 0);
+    assert!(
+        number(&found["total_seconds"]) >= 5.0 && found["command"][0] == "sh",
+        "{found}"
+    );
     fs::write(&trace, &whole[..whole.len() - 12]).expect("a shorter file");
     assert_eq!(explained(&test_dir)["torn"], true);
     let said = explain(&test_dir, &[]);
