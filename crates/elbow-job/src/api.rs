@@ -180,5 +180,22 @@ pub enum Fetch {
     Writable(Ino),
 }
 
+impl Fetch {
+    /// The object that it is about, if it is about one.
+    pub(crate) fn about(&self) -> Option<Ino> {
+        match self {
+            Self::List(ino)
+            | Self::Name(ino, _)
+            | Self::Attributes(ino)
+            | Self::Target(ino)
+            | Self::Xattrs(ino)
+            | Self::Open(ino)
+            | Self::Moves(ino)
+            | Self::Writable(ino) => Some(*ino),
+            Self::Room(_) | Self::Space | Self::Ability(_) | Self::FileSystemTraits => None,
+        }
+    }
+}
+
 /// What an operation gives.
 pub type Answer<T> = Result<T, OpError>;

@@ -17,6 +17,8 @@ use crate::far_send;
 use crate::job::Job;
 use crate::look::{Looked, look_into};
 use crate::model::{FoundXattrs, Piece, Segment, SegmentSource};
+use crate::recorder::WaitReason;
+use crate::recording::reason_of;
 use crate::route::{Route, open_route, patch_name};
 use crate::shared::{Shared, SharedState};
 use crate::spill::Spilled;
@@ -36,7 +38,10 @@ impl Job {
     /// # Errors
     /// The error that answers the operation.
     pub fn fetch(&self, fetch: &Fetch) -> Result<(), Errno> {
-        Fetcher::of(&self.shared).asking(|| self.fetch_now(fetch))
+        let bytes = if let Fetch::Room(bytes) = fetch { *bytes } else { 0 };
+        self.shared.waited(reason_of(fetch), fetch.about(), bytes, || {
+            Fetcher::of(&self.shared).asking(|| self.fetch_now(fetch))
+        })
     }
 
     fn fetch_now(&self, fetch: &Fetch) -> Result<(), Errno> {
@@ -70,13 +75,16 @@ impl Job {
     /// As read(2).
     pub fn read_blocking(&self, ino: Ino, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
         let fetcher = Fetcher::of(&self.shared);
-        for _ in 0..RETRIES {
-            match fetcher.asking(|| fetcher.read(ino, offset, length)) {
-                Err(Errno::NOENT) => {}
-                answer => return answer,
-            }
-        }
-        Err(Errno::IO)
+        self.shared
+            .waited(Some(WaitReason::Read), Some(ino), length as u64, || {
+                for _ in 0..RETRIES {
+                    match fetcher.asking(|| fetcher.read(ino, offset, length)) {
+                        Err(Errno::NOENT) => {}
+                        answer => return answer,
+                    }
+                }
+                Err(Errno::IO)
+            })
     }
 
     /// Reads what somebody is going to read soon, so that it is near then. Blocks until it is, or cannot be; what goes wrong is said to who reads it.
@@ -94,6 +102,11 @@ impl Job {
         if !self.shared.options.durable {
             return Ok(());
         }
+        let fsync = || self.fsync_now(ino);
+        self.shared.waited(Some(WaitReason::Fsync), Some(ino), 0, fsync)
+    }
+
+    fn fsync_now(&self, ino: Ino) -> Result<(), Errno> {
         let drained = self.shared.drain_content(&mut |_| {});
         self.shared.state.lock().model.graph.flush = false;
         drained.map_err(|_| Errno::IO)?;

@@ -11,6 +11,7 @@ use elbow_file::Time;
 
 use crate::api::Ino;
 use crate::model::EntryKey;
+use crate::tally::Tally;
 
 /// An object rests this long after its last change before the storage hears of it, so that what follows at
 /// once (more writes, chmod, utimens, a rename, its removal) is merged. Nanoseconds.
@@ -59,6 +60,8 @@ pub(crate) struct Graph {
     pub(crate) nameless: HashSet<Ino>,
     /// Nothing more goes to the storage: the job cannot commit any more.
     pub(crate) stopped: bool,
+    /// Since when nodes wait, if somebody wants to know.
+    pub(crate) tally: Option<Tally>,
 }
 
 impl Graph {

@@ -18,11 +18,13 @@ use crate::liveness::Lock;
 use crate::model::{Model, ModelConfig, Name, NewObject};
 use crate::options::Options;
 use crate::prelist::Prelist;
+use crate::recording::Recording;
 use crate::report::{Counts, DeferredError, JobError, StorageProgress};
 use crate::root_id::RootId;
 use crate::shared::{Shared, SharedState};
 use crate::spill::SpillFile;
 use crate::staging::{new_staging_name, part_name};
+use crate::tally::Tally;
 
 /// Least memory for written data: a few requests of the largest size must fit.
 pub const MEMORY_MIN_BYTES: u64 = 8 << 20;
@@ -114,6 +116,7 @@ impl Job {
         };
         let mut model = Model::new(&stat, root.clone(), space, config);
         model.graph.is_far = !root.is_here();
+        model.graph.tally = options.recorder.as_ref().map(|_| Tally::default());
         let state = SharedState {
             model,
             pool: Pool::new(options.in_flight),
@@ -127,6 +130,7 @@ impl Job {
         };
         tracing::info!(?path, job = ?staging_name, "a job begins");
         let shared = Arc::new(Shared {
+            recording: options.recorder.clone().map(Recording::new),
             home,
             storage,
             root,

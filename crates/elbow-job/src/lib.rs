@@ -85,6 +85,10 @@ mod power_test;
 mod prelist;
 #[cfg(test)]
 mod progress_test;
+mod recorder;
+#[cfg(test)]
+mod recorder_test;
+mod recording;
 mod recover;
 #[cfg(test)]
 mod refusal_test;
@@ -117,6 +121,7 @@ mod staging;
 mod step_counter;
 #[cfg(test)]
 mod stuck_test;
+mod tally;
 #[cfg(test)]
 mod turn_test;
 
@@ -129,6 +134,7 @@ pub use job::{Job, MEMORY_MIN_BYTES};
 pub use kept::drop_kept;
 pub use options::{OnConflict, Options, Publish};
 pub use orphans::recover_orphans;
+pub use recorder::{ActionRecord, EndStep, Recorder, WaitReason, WaitRecord, Worker};
 pub use recover::recover;
 pub use report::{
     Cause, Change, ChangeKind, Counts, DeferredError, JobError, Keep, Kept, Outcome, Phase, Progress, RecoverAction,

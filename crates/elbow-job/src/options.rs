@@ -2,6 +2,9 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::recorder::Recorder;
 
 /// Under which name a new object is created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub struct Options {
     pub durable: bool,
     /// The command, for the manifest that people may find in a staging directory.
     pub command: Vec<OsString>,
+    /// Is told what the job does; `None` costs nothing.
+    pub recorder: Option<Arc<dyn Recorder>>,
 }
 
 impl Default for Options {
@@ -58,6 +63,7 @@ impl Default for Options {
             save: Vec::new(),
             durable: false,
             command: Vec::new(),
+            recorder: None,
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::far_send::{self, FarAnswered, FarDone};
 use crate::fetch::Fetcher;
 use crate::model::Work;
 use crate::plan::Plan;
+use crate::recording::BegunAction;
 use crate::report::DeferredError;
 use crate::shared::{Shared, SharedState};
 
@@ -30,6 +31,16 @@ const STACK_BYTES: usize = 256 << 10;
 const WORKER_NICENESS: i32 = 5;
 /// At most this many background errors are kept; one is enough to end a job.
 const ERRORS_MAX: usize = 1000;
+
+/// What is known of an action when it begins.
+struct ActionStart {
+    /// The path of a directory that its journal entry names.
+    journal_path: std::path::PathBuf,
+    /// The times of the object.
+    times_before: (Time, Time),
+    /// What its record begins with, if there is to be one.
+    begun: Option<BegunAction>,
+}
 
 impl Shared {
     /// Sees to it that somebody looks after the queue.
@@ -226,8 +237,8 @@ impl Shared {
         self.end_visit(state, ino);
     }
 
-    /// From here on an action is under way. Gives the path of a directory that its journal entry names, and the times of the object before.
-    fn begin_action(&self, state: &mut SharedState, ino: Ino, action: &Action) -> (std::path::PathBuf, (Time, Time)) {
+    /// From here on an action is under way.
+    fn begin_action(&self, state: &mut SharedState, ino: Ino, action: &Action) -> ActionStart {
         if let Ok(inode) = state.model.inodes.get_mut(ino) {
             inode.work = Work::Running;
         }
@@ -243,7 +254,16 @@ impl Shared {
         };
         let inode = state.model.inodes.get(ino);
         let times_before = inode.map(|inode| inode.times_before()).unwrap_or_default();
-        (journal_path, times_before)
+        let begun = self.recording.as_ref().map(|recording| {
+            let pending = state.model.graph.tally.as_mut().and_then(|tally| tally.take(ino));
+            let is_far = self.storage.far_end().is_some();
+            recording.begin(state.model.inodes.path(ino), pending, action, is_far)
+        });
+        ActionStart {
+            journal_path,
+            times_before,
+            begun,
+        }
     }
 
     /// An action is over.
@@ -277,12 +297,16 @@ impl Shared {
 
     /// Executes one action without the lock.
     fn act(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, SharedState>, ino: Ino, action: &Action) {
-        let (journal_path, times_before) = self.begin_action(state, ino, action);
+        let ActionStart {
+            journal_path,
+            times_before,
+            begun,
+        } = self.begin_action(state, ino, action);
         let written = Cell::new(0);
         let told = ActionSpan::of(action.operation(), || state.model.inodes.path(ino));
         let (result, took) = parking_lot::MutexGuard::unlocked(state, || {
             let _telling = told.begin();
-            let begun = Instant::now();
+            let started = Instant::now();
             let executor = Executor {
                 storage: &*self.storage,
                 staging_name: &self.staging_name,
@@ -303,8 +327,10 @@ impl Shared {
                 },
             };
             let result = executor.run(action);
-            let took = begun.elapsed();
-            action_span::ended(result.as_ref().map(|done| done.calls).map_err(|errno| *errno), took);
+            let took = started.elapsed();
+            let told = calls_of(&result);
+            action_span::ended(told, took);
+            self.record(begun.as_ref(), told);
             (result, took)
         });
         self.arriving.fetch_sub(written.get(), Ordering::Relaxed); // from here on the model knows
@@ -319,7 +345,11 @@ impl Shared {
         ino: Ino,
         action: &Arc<Action>,
     ) {
-        let (journal_path, times_before) = self.begin_action(state, ino, action);
+        let ActionStart {
+            journal_path,
+            times_before,
+            begun,
+        } = self.begin_action(state, ino, action);
         let makes_staging = matches!(**action, Action::Stage { .. });
         let context = Context {
             staging: makes_staging.then(|| self.staging_context()),
@@ -331,7 +361,9 @@ impl Shared {
         let (shared, of, sent) = (self.clone(), action.clone(), Instant::now());
         let on_done = move |result: Result<FarDone, Errno>| {
             let took = sent.elapsed();
-            told.ended(result.as_ref().map(|far| far.done.calls).map_err(|errno| *errno), took);
+            let calls = result.as_ref().map(|far| far.done.calls).map_err(|errno| *errno);
+            told.ended(calls, took);
+            shared.record(begun.as_ref(), calls);
             let mut state = shared.state.lock();
             state.pool.answers.push_back(FarAnswered {
                 ino,
@@ -347,6 +379,13 @@ impl Shared {
             state.model.expect_directory(ino, at, handle);
             state.model.scheduler().wake_waiters(ino);
             self.call_worker(state);
+        }
+    }
+
+    /// Tells what came of an action, if somebody wants to know.
+    fn record(&self, begun: Option<&BegunAction>, result: Result<u64, Errno>) {
+        if let Some((recording, begun)) = self.recording.as_ref().zip(begun) {
+            recording.end(begun, result);
         }
     }
 
@@ -397,6 +436,10 @@ impl Shared {
     pub(crate) fn has_room(&self, state: &SharedState, bytes: u64) -> bool {
         self.gauge.load(Ordering::Relaxed) + bytes <= state.model.config.memory_limit
     }
+}
+
+fn calls_of(result: &Result<Done, Errno>) -> Result<u64, Errno> {
+    result.as_ref().map(|done| done.calls).map_err(|errno| *errno)
 }
 
 #[cfg(test)]

@@ -140,6 +140,9 @@ pub(crate) enum Command {
     /// Say what a job is doing.
     #[command(after_help = crate::status::EXAMPLES)]
     Status(StatusArgs),
+    /// Say what a job waited for, from the trace of `elbow run --trace`.
+    #[command(after_help = crate::trace::explain::EXAMPLES)]
+    Explain(ExplainArgs),
     /// Store everything that was done in a mount, and unmount it.
     #[command(after_help = COMMIT_EXAMPLES)]
     Commit(EndArgs),
@@ -308,6 +311,9 @@ pub(crate) struct RunArgs {
     /// Write one JSON object to FILE, or to the open descriptor of this number, however the run ends.
     #[arg(long, value_name = "FILE|FD", value_parser = report_target(), value_hint = ValueHint::FilePath)]
     pub(crate) report: Option<ReportTarget>,
+    /// Write to FILE what is done and waited for, and when; for `elbow explain` and Perfetto. Better not a file in DIR.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) trace: Option<PathBuf>,
     /// Print errors only.
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -387,9 +393,25 @@ pub(crate) struct JobsArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
-    /// The mount, or the directory of a running job [default: the job around].
+    /// The mount, or the directory of a running job [default: the job around; with --metrics: all jobs].
     #[arg(value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub(crate) path: Option<PathBuf>,
+    /// Look again once a second until the job has ended; elsewhere than on a terminal, a line each time.
+    #[arg(long, short)]
+    pub(crate) watch: bool,
+    /// Print metrics of running jobs as text for Prometheus.
+    #[arg(long, conflicts_with_all = ["watch", "json"])]
+    pub(crate) metrics: bool,
+    /// Print one JSON object; with --watch, one a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ExplainArgs {
+    /// The trace.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

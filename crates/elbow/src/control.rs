@@ -398,6 +398,15 @@ pub(crate) fn mount_point_of(directory: &Path) -> MountPointName {
     point.map(MountPointName::of).unwrap_or_default()
 }
 
+/// One look at a job.
+pub(crate) enum Look {
+    Status(Box<Status>),
+    /// It does not answer.
+    Silent,
+    /// Its process has ended.
+    Gone,
+}
+
 /// How long a status may take: a job that was stopped does not answer.
 const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 /// The process of a job ends soon after it has told of the end.
@@ -416,7 +425,21 @@ impl Found {
         &self.shown
     }
 
-    fn status(&self) -> anyhow::Result<Status> {
+    /// What the job is doing, if it is there still.
+    pub(crate) fn look(&self) -> Look {
+        let is_silence = |cause: &(dyn std::error::Error + 'static)| {
+            let cause = cause.downcast_ref::<std::io::Error>();
+            cause.is_some_and(|cause| matches!(cause.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+        };
+        match self.status() {
+            Ok(status) => Look::Status(Box::new(status)),
+            Err(error) if error.chain().any(is_silence) => Look::Silent,
+            Err(_) => Look::Gone,
+        }
+    }
+
+    /// What the job is doing; an error also if that is not told soon.
+    pub(crate) fn status(&self) -> anyhow::Result<Status> {
         let stream = self.connect()?;
         stream.set_read_timeout(Some(STATUS_PATIENCE))?;
         match self.ask_on(stream, Request::Status, &mut |_| {})? {

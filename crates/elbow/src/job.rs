@@ -77,6 +77,7 @@ pub(crate) fn options(args: &JobArgs, scratch: Option<PathBuf>, command: &[OsStr
         save: save_places(args.scratch.as_deref()),
         durable: args.durable,
         command: command.to_vec(),
+        recorder: None,
     }
 }
 

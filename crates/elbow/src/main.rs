@@ -11,6 +11,7 @@
 //!   lock, lockd    list locks: commands under them, and their service
 //!   settings  what options are when nobody names them      config    shows that
 //!   log       what it does, for who looks for a fault; off unless asked for
+//!   trace     what a run did and waited for, and when: `elbow run --trace`, `elbow explain`
 //!   doctor         what works here, by trying it
 //!   disk           a simulated disk: what it is, and what requests take there
 //!   bark           a write-ahead region on a device
@@ -71,6 +72,7 @@ mod sort;
 mod stall;
 mod status;
 mod suggest;
+mod trace;
 mod usage;
 mod via;
 mod zero;
@@ -95,6 +97,7 @@ fn main() -> ExitCode {
         Command::Mount(args) => mount::run(args),
         Command::Jobs(args) => jobs::run(args),
         Command::Status(args) => status::run(args),
+        Command::Explain(args) => trace::explain::run(args),
         Command::Commit(args) => commit::run(args),
         Command::Rollback(args) => rollback::run(args),
         Command::Diff(args) => diff::run(args),

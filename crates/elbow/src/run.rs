@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
-use elbow_job::{Job, Keep, Outcome, Progress};
+use elbow_job::{Job, Keep, Outcome, Progress, Recorder};
 use elbow_mount::{ChildState, Connection, Front, FrontOptions, Session, Watcher, end_connection};
 use rustix::process::Signal;
 
@@ -44,6 +44,7 @@ use crate::report_file::ReportFile;
 use crate::signal_probe::{SHORT, SignalProbe, pass_on};
 use crate::signals::{self, Arrival, Event};
 use crate::stall::{GLANCE, StallClock, Steps, leave_files};
+use crate::trace::{JobTrace, OpenTrace, TraceFile};
 use crate::via::Reached;
 
 /// A command that was told to end has so long to do so.
@@ -60,7 +61,8 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let so_far = RunState::default();
     let ended = open_report(args).and_then(|file| {
         so_far.file.replace(file);
-        attempts(args, started, &so_far)
+        let trace = args.trace.as_deref().map(OpenTrace::open).transpose()?;
+        attempts(args, started, trace, &so_far)
     });
     let mut report = ended.unwrap_or_else(|error| {
         let mut report = Report::new(&args.command, started);
@@ -88,6 +90,8 @@ struct RunState {
     reached: Cell<Reached>,
     /// Where the report goes.
     file: RefCell<Option<ReportFile>>,
+    /// Where what is done is told, if somebody wants to know.
+    trace: RefCell<Option<TraceFile>>,
 }
 
 impl RunState {
@@ -97,6 +101,10 @@ impl RunState {
 
     /// Tells how the run ended.
     fn tell(&self, report: &mut Report, args: &RunArgs) {
+        if let Some(incomplete) = self.trace.take().and_then(TraceFile::end) {
+            print_message(&incomplete);
+            self.note([incomplete]);
+        }
         report.attempts = self.tries.get();
         report.notes = self.notes.take();
         report.via = self.reached.get();
@@ -108,11 +116,19 @@ impl RunState {
 }
 
 /// Runs the command as often as is asked.
-fn attempts(args: &RunArgs, started: SystemTime, so_far: &RunState) -> anyhow::Result<Report> {
+fn attempts(
+    args: &RunArgs,
+    started: SystemTime,
+    trace: Option<OpenTrace>,
+    so_far: &RunState,
+) -> anyhow::Result<Report> {
     let state = prepare_process();
     signals::block_all();
     signals::block_stop();
     let watcher = Watcher::start().context("cannot start a process")?; // before any thread
+    if let Some(opened) = trace {
+        so_far.trace.replace(Some(opened.begin(&args.command, started)?));
+    }
     let directories = if args.on.is_empty() {
         vec![PathBuf::from(".")]
     } else {
@@ -192,6 +208,7 @@ struct Attempt {
 struct Mounted<'a> {
     site: &'a Site,
     job: Job,
+    trace: Option<Arc<JobTrace>>,
     connection: Connection,
     responder: Arc<JobServer>,
     /// Where the responder is, or will be.
@@ -221,7 +238,9 @@ impl Runner<'_> {
             .collect::<anyhow::Result<Vec<_>>>()?;
         let jobs = mounted.iter().map(|m| m.job.clone()).collect();
         let mut display = Display::of_run(jobs, self.args.progress, self.args.quiet || self.args.json);
+        self.so_far.trace.borrow().iter().for_each(TraceFile::command_begins);
         let command_end = self.command(&mut mounted).inspect_err(|_| forget(&mounted))?;
+        self.so_far.trace.borrow().iter().for_each(TraceFile::command_ends);
         let (report, interrupted) = self.end(&mounted, &command_end, keep, &mut display);
         drop(display);
         self.answer(&report);
@@ -237,7 +256,10 @@ impl Runner<'_> {
             kept.iter().filter(|_| !self.args.quiet).for_each(print_message);
         }
         self.so_far.note(recovered.into_iter().chain(kept));
-        let job = site.begin(job::options(&self.args.job, self.scratch.clone(), &self.args.command))?;
+        let mut options = job::options(&self.args.job, self.scratch.clone(), &self.args.command);
+        let trace = self.so_far.trace.borrow().as_ref().map(|trace| trace.job(site.path()));
+        options.recorder = trace.clone().map(|trace| trace as Arc<dyn Recorder>);
+        let job = site.begin(options)?;
         let mut connection = Connection::private(&site.place, self.watcher)?;
         // Without a place for it nobody can ask, and the job goes on.
         let directories: Vec<&Path> = self.sites.iter().map(Site::path).collect();
@@ -255,6 +277,7 @@ impl Runner<'_> {
             responder: Arc::new(self.responder(site, &job)),
             socket: socket.map(Mutex::new),
             job,
+            trace,
             connection,
             root,
             session,
@@ -617,6 +640,7 @@ fn end_all(
         } else {
             job_end::roll_back(&m.job, keep == Keep::Everything, show)
         };
+        m.trace.iter().for_each(|trace| trace.ended(&ending.counts));
         later |= good && ending.is_kept_whole();
         good &= ending.is_committed();
         ending

@@ -1,15 +1,23 @@
-//! `elbow status [PATH]`.
+//! `elbow status [PATH]`: what a job is doing.
+//!
+//! ```text
+//!   status    one look        watch    one a second        metrics    all jobs, for Prometheus
+//!                             words    a job, for people
+//! ```
 
-use std::path::Path;
+mod metrics;
+mod watch;
+mod words;
+
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
 
 use crate::cli::StatusArgs;
-use crate::control::{self, JobKind, Reply, Request, Status};
+use crate::control::{self, Reply, Request, Status};
 use crate::json;
 use crate::output::answer;
-use crate::size;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -21,7 +29,14 @@ Examples:
       elbow run -- sh -c './prepare; elbow status; ./simulate'
 
   How many operations wait, for a program?
-      elbow status ~/job --json | jq .counts.queued";
+      elbow status ~/job --json | jq .counts.queued
+
+  Once a second until it ends:
+      elbow status --watch ~/job
+
+  All jobs of this user for Prometheus, by the textfile collector of node_exporter:
+      elbow status --metrics > /var/lib/node_exporter/elbow.prom.$$
+      mv /var/lib/node_exporter/elbow.prom.$$ /var/lib/node_exporter/elbow.prom";
 
 /// Prints what the job is doing.
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
@@ -29,50 +44,39 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn tell(args: &StatusArgs) -> anyhow::Result<ExitCode> {
+    if args.metrics {
+        return tell_metrics(args.path.as_deref());
+    }
     let job = control::find(args.path.as_deref())?;
+    if args.watch {
+        return watch::watch(&job, args.json);
+    }
     let Reply::Status { status } = job.ask(Request::Status, &mut |_| {})? else {
         bail!("the process of {} gave another answer", job.shown());
     };
     if args.json {
         answer(json::line(&status)?)?;
     } else {
-        answer(lines(&status))?;
+        answer(words::lines(&status).join("\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn lines(status: &Status) -> String {
-    let count = |name: &str| status.counts.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
-    let (source, mount_point) = (
-        status.source.path().unwrap_or_default(),
-        status.mount_point.path().unwrap_or_default(),
-    );
-    let place = match status.kind {
-        JobKind::Mount => format!("{} on {}", source.display(), mount_point.display()),
-        _ => source.display().to_string(),
+/// Of all running jobs, or of those over a directory, above or below it.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "jobs say what their directories are really called"
+)]
+fn tell_metrics(directory: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let real = directory.map(Path::canonicalize).transpose()?;
+    let concerns = |place: Option<PathBuf>| match (&real, place) {
+        (Some(real), Some(place)) => place.starts_with(real) || real.starts_with(place),
+        (real, _) => real.is_none(),
     };
-    let (done, left, in_flight) = (
-        count("operations"),
-        count("queued") + count("in_flight"),
-        count("in_flight"),
-    );
-    let [written, stored, memory] =
-        ["bytes_acknowledged", "bytes_written", "memory_bytes"].map(|b| size::show(count(b)));
-    let mut lines = vec![
-        format!("{place} (process {})", status.pid),
-        format!("  phase       {}", status.phase),
-        format!("  operations  {done} done by commands; {left} objects left, {in_flight} in flight"),
-        format!("  data        {written} written by commands, {stored} on the storage, {memory} in memory"),
-    ];
-    let words = status.command.shown();
-    if !words.is_empty() {
-        lines.insert(1, format!("  command     {words}"));
-    }
-    lines.extend(
-        status
-            .errors
-            .iter()
-            .map(|error| format!("  error       {}", error.line())),
-    );
-    lines.join("\n")
+    let mut jobs: Vec<Status> = control::running().into_iter().map(|(_, status)| status).collect();
+    jobs.retain(|job| concerns(job.source.path()) || concerns(job.mount_point.path()));
+    let mut kept = control::kept();
+    kept.retain(|kept| concerns(kept.directory.path()));
+    answer(metrics::text(&jobs, &kept).trim_end())?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -40,6 +40,7 @@ use crate::job_files::{RECORD, RESUME};
 use crate::missing::{none_if_missing, sync_dir};
 use crate::model::{Model, Staging};
 use crate::options::{OnConflict, Publish};
+use crate::recorder::EndStep;
 use crate::report::{Cause, JobError, Keep, Kept, Outcome, Phase, Progress};
 use crate::shared::Shared;
 use crate::step_counter::StepCounter;
@@ -321,11 +322,14 @@ impl Shared {
         let Some((record, job)) = self.gather(keeps, progress)? else {
             return Ok(None);
         };
-        let drafted =
-            RecordDraft::write(&*self.storage, &job, &record).map_err(refused("writing the commit record"))?;
+        let drafted = self
+            .recorded(EndStep::Record, &StepCounter::default(), || {
+                RecordDraft::write(&*self.storage, &job, &record)
+            })
+            .map_err(refused("writing the commit record"))?;
         // Durable before anything is looked at, because that is what takes long, and others change things meanwhile.
         let sync = || self.storage.sync_all(&job);
-        self.watched(progress, Phase::Syncing, &StepCounter::default(), sync)
+        self.watched(progress, EndStep::Sync, &StepCounter::default(), sync)
             // What it has not made durable may be lost, and is not in hand any more.
             .map_err(|errno| Refused::torn(Cause::Storage("syncing what was written".into()).with(errno)))?;
         Ok(Some((RemainingWork { record, drafted }, job)))
@@ -375,7 +379,7 @@ impl Shared {
         });
         let commit = || far_send::commit(far, &job, &order, &self.pulse_counts());
         let failed = self.storage_error("committing the job in");
-        let ended = self.watched(progress, Phase::Publishing, &StepCounter::default(), commit);
+        let ended = self.watched(progress, EndStep::Publish, &StepCounter::default(), commit);
         let ended = ended.map_err(|errno| match errno {
             Errno::NOTCONN => JobError::Disconnected {
                 directory: self.path.clone(),
@@ -491,18 +495,22 @@ impl Shared {
         state.model.inodes.dir_at_mut(Ino::ROOT).staging = Staging::Wanted;
         state.model.scheduler().queue(Ino::ROOT);
         self.call_worker(&mut state);
-        self.wait_idle(&mut state, progress, Phase::Syncing);
+        self.recorded(EndStep::Stage, &StepCounter::default(), || {
+            self.wait_idle(&mut state, progress, Phase::Syncing);
+        });
         let refused = state.errors.last().map(|error| Errno::from_raw_os_error(error.errno));
         state.model.inodes.job_dir().ok_or(refused.unwrap_or(Errno::IO))
     }
 
     /// Brings everything queued to the storage and gives directories their final attributes, or says why not.
     pub(crate) fn drain(self: &Arc<Self>, progress: &mut dyn FnMut(&Progress)) -> Result<(), Cause> {
-        self.drain_content(progress)?;
-        self.close_files();
-        let mut state = self.state.lock();
-        state.model.finish_directories();
-        self.drained(&mut state, progress)
+        self.recorded(EndStep::Drain, &StepCounter::default(), || {
+            self.drain_content(progress)?;
+            self.close_files();
+            let mut state = self.state.lock();
+            state.model.finish_directories();
+            self.drained(&mut state, progress)
+        })
     }
 
     /// The same once more, after what was refused for a cause that may be gone: a disk that was full while the command ran. What was refused is
@@ -634,8 +642,10 @@ impl Shared {
     }
 
     fn undo(self: &Arc<Self>, progress: &mut Hook<'_>) -> Result<(), JobError> {
-        self.stop(progress);
-        self.close_files();
+        self.recorded(EndStep::RollBack, &StepCounter::default(), || {
+            self.stop(progress);
+            self.close_files();
+        });
         let leftovers = self.leftovers();
         let began = {
             let state = self.state.lock();
@@ -653,7 +663,7 @@ impl Shared {
             };
             let counter = StepCounter::of(leftovers.names, 0);
             return self
-                .watched(progress, Phase::RollingBack, &counter, roll_back)
+                .watched(progress, EndStep::RollBack, &counter, roll_back)
                 .map_err(self.storage_error("rolling back the job in"));
         }
         self.close_journal();
@@ -661,7 +671,7 @@ impl Shared {
             .map_err(self.storage_error("rolling back the job in"))?;
         let counter = StepCounter::of(leftovers.names, 0);
         let remove = || remove_leftovers(&self.tree(), &self.staging_name, &leftovers, self.root_times, &counter);
-        self.watched(progress, Phase::RollingBack, &counter, remove)
+        self.watched(progress, EndStep::RollBack, &counter, remove)
             .map_err(self.storage_error("rolling back the job in"))
     }
 

@@ -29,7 +29,8 @@ use crate::clock::clock;
 use crate::fetch::Fetcher;
 use crate::model::{self, Body, EntryKey, Inode, Model, SegmentSource};
 use crate::options::Publish;
-use crate::report::{Cause, DeferredError, Kept, Phase};
+use crate::recorder::EndStep;
+use crate::report::{Cause, DeferredError, Kept};
 use crate::root_id::RootId;
 use crate::route::patch_name;
 use crate::shared::Shared;
@@ -84,7 +85,7 @@ impl Shared {
         for place in self.options.save.iter().take_while(|_| !self.is_interrupted()) {
             let counter = StepCounter::of(draft.bytes.len(), draft.total_bytes());
             let write = || self.write_saved(place, &draft, &counter);
-            let dir = match self.watched(progress, Phase::Saving, &counter, write) {
+            let dir = match self.watched(progress, EndStep::Save, &counter, write) {
                 Ok(dir) => dir,
                 Err(_) if self.is_interrupted() => break,
                 Err(error) => {

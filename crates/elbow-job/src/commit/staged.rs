@@ -33,7 +33,8 @@ use crate::execute::Journal;
 use crate::job_files::{RECORD, RECORD_DRAFT};
 use crate::liveness::Lock;
 use crate::missing::none_if_missing;
-use crate::report::{Cause, JobError, Phase, cause_of};
+use crate::recorder::EndStep;
+use crate::report::{Cause, JobError, cause_of};
 use crate::staging::JournalEntry;
 use crate::step_counter::StepCounter;
 
@@ -70,7 +71,7 @@ impl StagedJob<'_> {
         watch: &mut W,
     ) -> Result<Result<(), Cause>, JobError> {
         let wait = || Turn::wait(self.storage, self.root, record, self.staging_name, self.is_ended);
-        let turn = match watch.watched(Phase::Checking, &StepCounter::default(), wait) {
+        let turn = match watch.watched(EndStep::Turn, &StepCounter::default(), wait) {
             Ok(Some(turn)) => turn,
             Ok(None) => return Ok(Err(Cause::Asked)),
             Err(errno) => return Ok(Err(Cause::Storage(no_turn(errno)))),
@@ -78,14 +79,15 @@ impl StagedJob<'_> {
         // In the turn: two jobs that looked at the same time would each find the tree as it was before the other.
         let counter = expectations.counter();
         let look = || expectations.differences(&self.tree(), self.staging_name, record.wins, &counter);
-        if let Some(cause) = watch.watched(Phase::Checking, &counter, look) {
+        if let Some(cause) = watch.watched(EndStep::Check, &counter, look) {
             return Ok(Err(cause));
         }
         info!("rehearses what the record asks for");
-        if let Err(cause) = prepare::last_look(record, &self.tree(), self.staging_name, &|trials| self.note(trials)) {
+        let last_look = || prepare::last_look(record, &self.tree(), self.staging_name, &|trials| self.note(trials));
+        if let Err(cause) = watch.recorded(EndStep::Rehearse, last_look) {
             return Ok(Err(cause));
         }
-        if let Err(errno) = self.write_record(record, drafted) {
+        if let Err(errno) = watch.recorded(EndStep::Record, || self.write_record(record, drafted)) {
             return Ok(Err(Cause::Storage(format!("writing the commit record: {errno}"))));
         }
         // The commit point has passed.
@@ -93,14 +95,14 @@ impl StagedJob<'_> {
         let publishing = record.publishing();
         let job = self.job.clone();
         let apply = Apply::new(self.tree(), job, self.staging_name, record, &publishing, true);
-        if let Err(failures) = watch.watched(Phase::Publishing, &publishing, || publish(&apply)) {
+        if let Err(failures) = watch.watched(EndStep::Publish, &publishing, || publish(&apply)) {
             return self.take_back(&apply, record.keeps, &failures, watch);
         }
         // Before the times of the directory are set: the end of the turn changes them.
         drop(turn);
         let cleaning = record.cleaning();
         let apply = apply.counted_by(&cleaning);
-        watch.watched(Phase::CleaningUp, &cleaning, || self.clean(&apply))?;
+        watch.watched(EndStep::CleanUp, &cleaning, || self.clean(&apply))?;
         Ok(Ok(()))
     }
 
@@ -137,7 +139,7 @@ impl StagedJob<'_> {
             warn!(%failure, "a step of the record is refused");
         }
         let take_back = || Undo::of(apply).take_back(keeps);
-        let taken_back = watch.watched(Phase::RollingBack, &StepCounter::default(), take_back);
+        let taken_back = watch.watched(EndStep::RollBack, &StepCounter::default(), take_back);
         taken_back.map_err(|stuck| {
             for failure in &stuck {
                 warn!(%failure, "a step cannot be taken back");

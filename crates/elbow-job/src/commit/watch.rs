@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{info, info_span};
 
+use crate::recorder::EndStep;
 use crate::report::{Phase, Progress, Steps};
 use crate::shared::{Shared, SharedState};
 use crate::step_counter::StepCounter;
@@ -25,15 +26,22 @@ pub(crate) type Hook<'a> = dyn FnMut(&Progress) + 'a;
 
 /// Who is told how a commit gets on.
 pub(crate) trait Watch {
-    /// Does the work of a phase, and tells meanwhile how far it is.
-    fn watched<R: Send>(&mut self, phase: Phase, counter: &StepCounter, work: impl Fn() -> R + Sync) -> R;
+    /// Does the work of a step, and tells meanwhile how far it is.
+    fn watched<R: Send>(&mut self, step: EndStep, counter: &StepCounter, work: impl Fn() -> R + Sync) -> R;
+
+    /// Does the work of a step that is too short to be told of.
+    fn recorded<R>(&mut self, step: EndStep, work: impl FnOnce() -> R) -> R;
 }
 
 /// Nobody is told.
 pub(crate) struct Unwatched;
 
 impl Watch for Unwatched {
-    fn watched<R: Send>(&mut self, _: Phase, _: &StepCounter, work: impl Fn() -> R + Sync) -> R {
+    fn watched<R: Send>(&mut self, _: EndStep, _: &StepCounter, work: impl Fn() -> R + Sync) -> R {
+        work()
+    }
+
+    fn recorded<R>(&mut self, _: EndStep, work: impl FnOnce() -> R) -> R {
         work()
     }
 }
@@ -45,8 +53,12 @@ pub(super) struct Watched<'s, 'h, 'p> {
 }
 
 impl Watch for Watched<'_, '_, '_> {
-    fn watched<R: Send>(&mut self, phase: Phase, counter: &StepCounter, work: impl Fn() -> R + Sync) -> R {
-        self.shared.watched(self.progress, phase, counter, work)
+    fn watched<R: Send>(&mut self, step: EndStep, counter: &StepCounter, work: impl Fn() -> R + Sync) -> R {
+        self.shared.watched(self.progress, step, counter, work)
+    }
+
+    fn recorded<R>(&mut self, step: EndStep, work: impl FnOnce() -> R) -> R {
+        self.shared.recorded(step, &StepCounter::default(), work)
     }
 }
 
@@ -79,8 +91,20 @@ impl Pace {
 }
 
 impl Shared {
-    /// Does the work of a phase in a thread of its own and tells meanwhile how far it is.
+    /// Does the work of a step in a thread of its own and tells meanwhile how far it is.
     pub(super) fn watched<R: Send>(
+        &self,
+        progress: &mut Hook<'_>,
+        step: EndStep,
+        counter: &StepCounter,
+        work: impl Fn() -> R + Sync,
+    ) -> R {
+        self.recorded(step, counter, || {
+            self.told_meanwhile(progress, phase_of(step), counter, work)
+        })
+    }
+
+    fn told_meanwhile<R: Send>(
         &self,
         progress: &mut Hook<'_>,
         phase: Phase,
@@ -137,6 +161,19 @@ impl Shared {
             }
         }
         info!(?phase, took = ?begun.elapsed(), "nothing is left under way");
+    }
+}
+
+/// The phase that a step of the end is told as.
+fn phase_of(step: EndStep) -> Phase {
+    match step {
+        EndStep::Drain => Phase::Draining,
+        EndStep::Stage | EndStep::Sync => Phase::Syncing,
+        EndStep::Turn | EndStep::Check | EndStep::Rehearse => Phase::Checking,
+        EndStep::Record | EndStep::Publish => Phase::Publishing,
+        EndStep::CleanUp => Phase::CleaningUp,
+        EndStep::Save => Phase::Saving,
+        EndStep::RollBack => Phase::RollingBack,
     }
 }
 

@@ -33,6 +33,9 @@ impl Scheduler<'_> {
         self.counts.operations += 1;
         if self.inodes.at(ino).work == Work::Queued {
             self.counts.merged += 1;
+            if let Some(tally) = &mut self.graph.tally {
+                tally.merged(ino);
+            }
         }
         self.queue(ino);
     }
@@ -46,8 +49,15 @@ impl Scheduler<'_> {
                 self.graph.working += 1;
                 self.graph.unpark(ino);
                 self.graph.push(ino, self.now);
+                self.note_queued(ino);
             }
             Work::Queued | Work::Running => {}
+        }
+    }
+
+    fn note_queued(&mut self, ino: Ino) {
+        if let Some(tally) = &mut self.graph.tally {
+            tally.queued(ino);
         }
     }
 
@@ -62,6 +72,7 @@ impl Scheduler<'_> {
             root.work = Work::Queued;
             self.graph.working += 1;
             self.graph.push_next(Ino::ROOT);
+            self.note_queued(Ino::ROOT);
         }
     }
 
@@ -99,7 +110,11 @@ impl Scheduler<'_> {
         let before = std::mem::replace(&mut inode.work, Work::Idle);
         self.graph.working -= u64::from(before != Work::Idle);
         // One that came up and needed nothing, or only to be cancelled, was never stored.
-        self.counts.objects_stored += u64::from(before == Work::Running && !self.graph.is_parked(ino));
+        let is_parked = self.graph.is_parked(ino);
+        self.counts.objects_stored += u64::from(before == Work::Running && !is_parked);
+        if let Some(tally) = self.graph.tally.as_mut().filter(|_| !is_parked) {
+            tally.take(ino);
+        }
     }
 
     /// Puts an object that changed just now to the end of the queue.
@@ -160,6 +175,7 @@ impl Scheduler<'_> {
             inode.work = Work::Queued;
         }
         self.graph.wait_for(ino, on);
+        self.note_queued(ino);
         self.queue(on);
     }
 }

@@ -235,6 +235,7 @@ fn errors_are_objects_where_the_answer_would_have_been() {
         &["recover", "nowhere"],
         &["zero", "nowhere"],
         &["holes", "nowhere"],
+        &["explain", "nowhere"],
         &["holes", "--dig", "nowhere"],
         &["commit", "nowhere"],
         &["rollback", "nowhere"],
@@ -283,6 +284,11 @@ fn the_documented_objects_have_the_fields_of_real_ones() {
     same("## `elbow status`", &stage.elbow(&["status", "--json", "../job"]));
     same("## `elbow diff`", &stage.elbow(&["diff", "--json", "../job"]));
     stage.elbow(&["rollback", "-q", "../job"]).assert_code(0);
+
+    let trace = ["run", "--trace", "../trace", "--", "sh", "-c", "cat old > new"];
+    stage.elbow(&trace).assert_code(0);
+    same("## `elbow explain`", &stage.elbow(&["explain", "--json", "../trace"]));
+    fs::remove_file(stage.path("work/new")).expect("it was made");
 
     stage.apart("$ELBOW run --keep -- sh -c 'echo x > new; sleep 0.3; exit 1' || true");
     same("## `elbow recover`", &stage.elbow(&["recover", "--json", "."]));

@@ -37,5 +37,6 @@ mod subvolumes;
 mod surroundings;
 mod test_dir;
 mod testbeds;
+mod trace;
 mod via;
 mod via_sftp;

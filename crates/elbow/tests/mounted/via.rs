@@ -81,7 +81,7 @@ impl Testbed {
         format!("ssh://{}{}", self.bed.access().host, self.path("far").display())
     }
 
-    fn start(&self, options: &[&str], script: &str) -> Running {
+    pub(crate) fn start(&self, options: &[&str], script: &str) -> Running {
         let target = self.target();
         start(self.dir.path(), &[&["--via", &target], options].concat(), script)
     }
