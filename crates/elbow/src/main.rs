@@ -11,7 +11,7 @@
 //!   lock, lockd    list locks: commands under them, and their service
 //!   settings  what options are when nobody names them      config    shows that
 //!   log       what it does, for who looks for a fault; off unless asked for
-//!   doctor         what works here, by trying it
+//!   doctor         what works here, by trying it         version    what this was built from
 //!   disk           a simulated disk: what it is, and what requests take there
 //!   bark           a write-ahead region on a device
 //!   attached       block devices that a process in the background serves, for both
@@ -72,6 +72,7 @@ mod stall;
 mod status;
 mod suggest;
 mod usage;
+mod version;
 mod via;
 mod zero;
 

@@ -22,4 +22,5 @@ mod settings;
 mod setup;
 mod stage;
 mod stall;
+mod version;
 mod zero;
