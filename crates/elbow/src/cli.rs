@@ -173,6 +173,9 @@ pub(crate) enum Command {
     /// Show where a file has data and where it has holes, or make holes of its zeros.
     #[command(after_help = holes_args::HOLES_EXAMPLES)]
     Holes(holes_args::HolesArgs),
+    /// Give a file to a pipe, and free what its reader has finished.
+    #[command(after_help = crate::consume::EXAMPLES, override_usage = "elbow consume [OPTIONS] FILE | COMMAND")]
+    Consume(crate::consume::ConsumeArgs),
     /// Run the applications of the paper "A Holesome File System" on files that free what was read, and check the results.
     #[command(subcommand, after_help = crate::bench::EXAMPLES)]
     Bench(crate::bench::BenchArgs),

@@ -8,6 +8,7 @@
 mod applications;
 mod asking;
 mod completions;
+mod consume;
 mod doctor;
 mod install;
 mod interruption;
