@@ -23,21 +23,19 @@ const HEADS: [&str; 3] = ["HEAD", "packed-refs", "logs/HEAD"];
 fn main() {
     let package = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
     println!("cargo::rerun-if-changed=build.rs");
-    tell(
-        "ELBOW_BUILD_COMMIT",
-        &commit(&package).unwrap_or_else(|| "unknown".into()),
-    );
-    tell("ELBOW_BUILD_RUSTC", &rustc().unwrap_or_else(|| "unknown".into()));
-    tell("ELBOW_BUILD_TARGET", &variable("TARGET"));
-    tell("ELBOW_BUILD_PROFILE", &variable("PROFILE"));
-    tell("ELBOW_BUILD_FEATURES", &features());
-    tell("ELBOW_BUILD_LIBRARIES", &libraries(&package).unwrap_or_default());
+    tell("BUILD_COMMIT", &commit(&package).unwrap_or_else(|| "unknown".into()));
+    tell("BUILD_RUSTC", &rustc().unwrap_or_else(|| "unknown".into()));
+    tell("BUILD_TARGET", &variable("TARGET"));
+    tell("BUILD_PROFILE", &variable("PROFILE"));
+    tell("BUILD_FEATURES", &features());
+    tell("BUILD_LIBRARIES", &libraries(&package).unwrap_or_default());
 }
 
 fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_default()
 }
 
+/// Not in a variable of ours (`ELBOW_...`): cargo hands it on to tests, which would find it set.
 fn tell(name: &str, value: &str) {
     println!("cargo::rustc-env={name}={value}");
 }

@@ -54,12 +54,12 @@ struct Build {
 
 const BUILD: Build = Build {
     elbow: env!("CARGO_PKG_VERSION"),
-    commit: env!("ELBOW_BUILD_COMMIT"),
-    rustc: env!("ELBOW_BUILD_RUSTC"),
-    target: env!("ELBOW_BUILD_TARGET"),
-    profile: env!("ELBOW_BUILD_PROFILE"),
-    features: env!("ELBOW_BUILD_FEATURES"),
-    libraries: env!("ELBOW_BUILD_LIBRARIES"),
+    commit: env!("BUILD_COMMIT"),
+    rustc: env!("BUILD_RUSTC"),
+    target: env!("BUILD_TARGET"),
+    profile: env!("BUILD_PROFILE"),
+    features: env!("BUILD_FEATURES"),
+    libraries: env!("BUILD_LIBRARIES"),
 };
 
 impl fmt::Display for Build {

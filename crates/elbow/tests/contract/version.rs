@@ -103,7 +103,7 @@ impl Tree {
         let line = said
             .out
             .lines()
-            .find_map(|line| line.strip_prefix("cargo::rustc-env=ELBOW_BUILD_COMMIT="));
+            .find_map(|line| line.strip_prefix("cargo::rustc-env=BUILD_COMMIT="));
         line.expect("a commit").to_owned()
     }
 }
