@@ -48,7 +48,7 @@ Examples:
       elbow consume big.bin --confirm done | ./load --finished-to done
 
   The same through a descriptor of the shell:
-      { elbow consume big.bin --confirm 3 3<&0 | ./load; } < done
+      exec 3<>done; elbow consume big.bin --confirm 3 | ./load --finished-to 3
 
   How many bytes are consumed, for a program that has to know where its input begins?
       elbow consume --where big.bin
@@ -57,7 +57,8 @@ Examples:
       elbow consume --on-read scratch.tar | tar x
 
 The reader confirms with the number of bytes that it has finished, counted from the first that this run gave: decimal, a line \
-each, the newest is what counts. It keeps the FIFO open while it has something to confirm.
+each, the newest is what counts. It keeps the FIFO open while it has something to confirm; one that has closed the pipe and confirms nothing for a minute is \
+taken for dead.
 
 What it confirms is recorded in the checkpoint, durably, and then freed, some megabytes or a second at a time. So after a crash \
 it is given again what it may have confirmed just before: a reader that must do nothing twice asks --where it begins, and \
@@ -315,20 +316,21 @@ impl Run {
     fn confirmed(&mut self, source: Source, pipe: Pipe, mut confirmations: Confirmations) -> anyhow::Result<bool> {
         let offered = Arc::new(AtomicU64::new(0));
         let mut ended = give_aside(source, pipe, offered.clone())?;
-        let mut deserted_since = None;
+        let mut closed_since = None;
         loop {
             let heard = confirmations.hear(pipe::LOOK_INTERVAL, || offered.load(Ordering::Acquire))?;
             if let Some(confirmed) = heard.confirmed {
                 self.freeing.consume(self.begin + confirmed)?;
-                deserted_since = None;
+                closed_since = None;
             }
             self.freeing.step()?;
             if self.freeing.wanted() == self.size && ended.look()?.is_some() {
                 return Ok(true);
             }
-            if !heard.is_deserted || !self.is_closed(&mut ended)? {
-                deserted_since = None;
-            } else if deserted_since.get_or_insert_with(Instant::now).elapsed() > GRACE {
+            let patience = if heard.is_deserted { GRACE } else { SILENCE_MAX };
+            if !self.is_closed(&mut ended)? {
+                closed_since = None;
+            } else if closed_since.get_or_insert_with(Instant::now).elapsed() > patience {
                 return Ok(false);
             }
         }
@@ -357,8 +359,10 @@ impl Run {
     }
 }
 
-/// A reader that is gone may have somebody who confirms for it; not longer than that.
+/// When the pipe is closed and nobody can confirm, somebody may yet be about to open the channel.
 const GRACE: Duration = Duration::from_secs(1);
+/// When the pipe is closed and somebody could: a shell that has the channel open outlives the reader that has died.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// How giving ended, when it has.
 struct Ending {

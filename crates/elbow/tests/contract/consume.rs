@@ -155,6 +155,22 @@ fn read_and_confirm(scene: &Scene, output: &mut Vec<u8>, kill: Kill) -> Said {
     Scene::end(child)
 }
 
+/// The channel as a descriptor, which the shell has open as long as it lives.
+#[test]
+fn a_descriptor_takes_confirmations() {
+    let stage = Stage::new();
+    let script = "head -c 3000000 /dev/urandom > f; mkfifo d; exec 3<>d; $ELBOW consume -q f --confirm 3 | \
+        { wc -c >&3; cat >/dev/null; }; $ELBOW consume --where f; stat -c %b f";
+    let said = stage.apart(script);
+    let numbers: Vec<u64> = said
+        .assert_code(0)
+        .out
+        .lines()
+        .map(|line| line.parse().expect("a number"))
+        .collect();
+    assert!(numbers[0] == 3_000_000 && numbers[1] <= 16, "{numbers:?}");
+}
+
 /// What is confirmed is kept, and after a crash the reader goes on where it is told to.
 #[test]
 fn what_is_confirmed_comes_once_whenever_elbow_is_killed() {
