@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::workspace::Workspace;
-use crate::{rust_version, tidy};
+use crate::{release, rust_version, tidy};
 
 const DENY: [&str; 6] = ["deny", "--log-level", "error", "check", "licenses", "bans"];
 
@@ -34,11 +34,11 @@ const PARQUET: [&str; 9] = [
 struct Report(Vec<(&'static str, Ended, Duration)>);
 
 /// How a step that did not fail ended.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Ended {
     Ok,
     /// What it needs is not to be had here; the reason.
-    NotChecked(&'static str),
+    NotChecked(String),
 }
 
 impl fmt::Display for Ended {
@@ -65,12 +65,14 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         "warnings",
     ];
     report.step("rust-version", || rust_version::check(workspace))?;
+    report.may_skip("the oldest Rust", || oldest_rust(workspace))?;
     report.step("lints", || cargo(workspace, &lints))?;
     report.step("licences and sources", || {
         cargo(workspace, &[&DENY[..], &["sources"]].concat())
     })?;
     report.may_skip("advisories", || advisories(workspace))?;
     report.step("packages", || packages(workspace))?;
+    report.may_skip("release, tried", || rehearsed(workspace))?;
     report.step("documentation", || documentation(workspace))?;
     report.step("tests", || tests(workspace))?;
     report.step("Parquet", || cargo(workspace, &PARQUET))?;
@@ -171,7 +173,7 @@ fn documentation(workspace: &Workspace) -> Result<()> {
 
 /// What `cargo package` would upload of each crate but those that are for ourselves. The first has no dependency that is not published,
 /// so it is resolved too; the others wait for it, and for each other, in the registry.
-fn packages(workspace: &Workspace) -> Result<()> {
+pub(crate) fn packages(workspace: &Workspace) -> Result<()> {
     let quick = ["--quiet", "--no-verify", "--allow-dirty", "--offline"];
     cargo(workspace, &[&["package", "-p", "elbow-ranges"][..], &quick].concat())?;
     let all = [
@@ -233,13 +235,47 @@ fn advisories(workspace: &Workspace) -> Result<Ended> {
         .stderr(Stdio::null())
         .status()?;
     if !fetched.success() {
-        return Ok(Ended::NotChecked("their database cannot be fetched from here"));
+        return Ok(Ended::NotChecked(
+            "their database cannot be fetched from here".to_owned(),
+        ));
     }
     cargo(
         workspace,
         &["deny", "--log-level", "error", "check", "--disable-fetch", "advisories"],
     )
     .map(|()| Ended::Ok)
+}
+
+/// Everything built, as far as the compiler finds mistakes, by the Rust that we say is enough.
+fn oldest_rust(workspace: &Workspace) -> Result<Ended> {
+    let oldest = rust_version::stated(workspace)?;
+    let Some(toolchain) = rust_version::installed(&oldest)? else {
+        return Ok(Ended::NotChecked(format!("rustup has no toolchain {oldest} here")));
+    };
+    let words = [
+        "cargo",
+        "check",
+        "--quiet",
+        "--workspace",
+        "--locked",
+        "--target-dir",
+        "target/oldest",
+    ];
+    let mut rustup = Command::new("rustup");
+    rustup
+        .current_dir(&workspace.root)
+        .arg("run")
+        .arg(toolchain)
+        .args(words)
+        .stdin(Stdio::null());
+    succeed(&mut rustup).map(|()| Ended::Ok)
+}
+
+fn rehearsed(workspace: &Workspace) -> Result<Ended> {
+    Ok(match release::rehearse_next(workspace)? {
+        Some(()) => Ended::Ok,
+        None => Ended::NotChecked("nothing is unreleased".to_owned()),
+    })
 }
 
 fn succeed(command: &mut Command) -> Result<()> {
@@ -266,7 +302,7 @@ mod tests {
     #[test]
     fn what_was_not_checked_is_not_called_ok() {
         let mut report = Report(Vec::new());
-        let skipped = report.may_skip("advisories", || Ok(Ended::NotChecked("no database")));
+        let skipped = report.may_skip("advisories", || Ok(Ended::NotChecked("no database".to_owned())));
         assert!(skipped.is_ok());
         let ended: Vec<String> = report.0.iter().map(|(_, ended, _)| ended.to_string()).collect();
         assert_eq!(ended, ["NOT CHECKED (no database)"]);

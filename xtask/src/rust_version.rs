@@ -1,12 +1,15 @@
 //! The Rust that we say is enough is enough for all that we depend on.
 //!
 //! For our own sources `clippy::incompatible_msrv` compares what they call with `rust-version`; no lint looks at the
-//! crates in `Cargo.lock`, and toolchains of that age are not at hand to build with.
+//! crates in `Cargo.lock`. Where rustup has a toolchain of that age, the gate builds with it, too.
 
+use std::io::ErrorKind;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
+use toml::Table;
 
 use crate::workspace::{Workspace, output};
 
@@ -41,6 +44,32 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
         newer.join(", ")
     );
     Ok(())
+}
+
+/// What the workspace says is enough, as `1.88`.
+pub(crate) fn stated(workspace: &Workspace) -> Result<String> {
+    let manifest: Table = workspace.text(Path::new("Cargo.toml"))?.parse().context("Cargo.toml")?;
+    let stated = || manifest.get("workspace")?.get("package")?.get("rust-version")?.as_str();
+    Ok(stated().context("no `rust-version` in [workspace.package]")?.to_owned())
+}
+
+/// The toolchain of rustup that is this version, if it has one, or if there is a rustup.
+pub(crate) fn installed(version: &str) -> Result<Option<String>> {
+    let listed = Command::new("rustup").args(["toolchain", "list"]).output();
+    match listed {
+        Ok(listed) => Ok(of_version(&String::from_utf8_lossy(&listed.stdout), version)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).context("rustup"),
+    }
+}
+
+fn of_version(listed: &str, version: &str) -> Option<String> {
+    let names = listed.lines().filter_map(|line| line.split_whitespace().next());
+    let is_it = |name: &&str| {
+        let rest = name.strip_prefix(version);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.']))
+    };
+    names.into_iter().find(is_it).map(str::to_owned)
 }
 
 /// Each with its version and what it needs.
@@ -92,5 +121,17 @@ mod tests {
             package("new", Some("registry"), Some("1.90.0")),
         ];
         assert_eq!(newer(&packages), ["new 1.0.0 (1.90.0)"]);
+    }
+
+    #[test]
+    fn a_toolchain_of_the_version_is_found() {
+        let listed =
+            "stable-x86_64-unknown-linux-gnu (active, default)\n1.8-x\n1.88.0-x86_64-unknown-linux-gnu\n1.95.0-x\n";
+        assert_eq!(
+            of_version(listed, "1.88").as_deref(),
+            Some("1.88.0-x86_64-unknown-linux-gnu")
+        );
+        assert_eq!(of_version(listed, "1.9"), None);
+        assert_eq!(of_version("no installed toolchains\n", "1.88"), None);
     }
 }

@@ -10,6 +10,7 @@ mod links;
 mod manifests;
 mod promises;
 mod sources;
+mod versions;
 
 use anyhow::{Result, ensure};
 
@@ -27,6 +28,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     findings.extend(sources::check(workspace)?);
     findings.extend(promises::check(workspace)?);
     findings.extend(links::check(workspace)?);
+    findings.extend(versions::check(workspace)?);
 
     findings.iter().for_each(|finding| eprintln!("tidy: {finding}"));
     ensure!(findings.is_empty(), "{} finding(s)", findings.len());

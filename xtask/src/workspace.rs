@@ -67,8 +67,17 @@ struct Metadata {
 impl Workspace {
     /// Reads the workspace around the current directory.
     pub(crate) fn read() -> Result<Self> {
+        Self::read_in(Path::new("."))
+    }
+
+    /// Reads the workspace around a directory.
+    pub(crate) fn read_in(directory: &Path) -> Result<Self> {
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-        let json = output(Command::new(cargo).args(["metadata", "--format-version", "1", "--no-deps"]))?;
+        let mut metadata = Command::new(cargo);
+        metadata
+            .current_dir(directory)
+            .args(["metadata", "--format-version", "1", "--no-deps"]);
+        let json = output(&mut metadata)?;
         let metadata: Metadata = serde_json::from_str(&json).context("what `cargo metadata` printed")?;
         let listing = output(Command::new("git").current_dir(&metadata.workspace_root).args([
             "ls-files",

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
 use crate::holes_args;
@@ -27,7 +27,10 @@ Examples:
       elbow recover /project/alice
 
   Look for a fault: each request, action and phase in a file:
-      ELBOW_LOG=debug ELBOW_LOG_FILE=/tmp/elbow.log elbow run -- make";
+      ELBOW_LOG=debug ELBOW_LOG_FILE=/tmp/elbow.log elbow run -- make
+
+  What was this built from, and with which libraries?
+      elbow --version --verbose";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -120,10 +123,13 @@ A commit that the storage refuses half-way is taken back. Where even that is ref
 /// succeeds, all its changes appear in the directory; when it fails, none does. Besides: sort a file within its own
 /// disk space, free parts of files, lock bytes of files, simulate a disk.
 #[derive(Debug, Parser)]
-#[command(name = "elbow", version, after_help = EXAMPLES, max_term_width = 110)]
+#[command(name = "elbow", version, disable_version_flag = true, after_help = EXAMPLES, max_term_width = 110)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+    /// Print the version; with --verbose behind it also commit, compiler and libraries, with --json the same for programs.
+    #[arg(long, short = 'V', action = ArgAction::Version)]
+    version: Option<bool>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -170,6 +176,9 @@ pub(crate) enum Command {
     /// Show where a file has data and where it has holes, or make holes of its zeros.
     #[command(after_help = holes_args::HOLES_EXAMPLES)]
     Holes(holes_args::HolesArgs),
+    /// Give a file to a pipe, and free what its reader has finished.
+    #[command(after_help = crate::consume::EXAMPLES, override_usage = "elbow consume [OPTIONS] FILE | COMMAND")]
+    Consume(crate::consume::ConsumeArgs),
     /// Run the applications of the paper "A Holesome File System" on files that free what was read, and check the results.
     #[command(subcommand, after_help = crate::bench::EXAMPLES)]
     Bench(crate::bench::BenchArgs),

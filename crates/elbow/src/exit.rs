@@ -8,7 +8,8 @@
 //! | 128 + n | the command was ended by signal n |
 //!
 //! `elbow doctor` has 1 where no job can be run. `elbow sort` has those of sort(1): 1 for a disorder that was asked about, 2 for trouble, wrong usage included; and 141
-//! when nobody reads what it writes, as a program that SIGPIPE has ended.
+//! when nobody reads what it writes, as a program that SIGPIPE has ended;
+//! `elbow consume` has the last where the reader did not take or confirm all.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;

@@ -7,12 +7,12 @@
 //!   report    what is said at the end        recover, completions, man
 //!   json, names    what is said to programs; report_file    where `--report` writes; suggest    for mistyped words
 //!   via       directories that are reached by ssh      serve    the far end of that
-//!   zero, holes    free what is dead, show and make holes (no job, no mount)
+//!   zero, holes    free what is dead, show and make holes (no job, no mount)    consume    give a file to a pipe, and free it
 //!   lock, lockd    list locks: commands under them, and their service
 //!   settings  what options are when nobody names them      config    shows that
 //!   log       what it does, for who looks for a fault; off unless asked for
 //!   trace     what a run did and waited for, and when: `elbow run --trace`, `elbow explain`
-//!   doctor         what works here, by trying it
+//!   doctor         what works here, by trying it         version    what this was built from
 //!   disk           a simulated disk: what it is, and what requests take there
 //!   bark           a write-ahead region on a device
 //!   attached       block devices that a process in the background serves, for both
@@ -31,6 +31,7 @@ mod cli;
 mod commit;
 mod completions;
 mod config;
+mod consume;
 mod control;
 mod daemon;
 mod diff;
@@ -74,6 +75,7 @@ mod status;
 mod suggest;
 mod trace;
 mod usage;
+mod version;
 mod via;
 mod zero;
 
@@ -107,6 +109,7 @@ fn main() -> ExitCode {
         Command::Sort(args) => sort::run(args),
         Command::Zero(args) => zero::run(args),
         Command::Holes(args) => holes::run(args),
+        Command::Consume(args) => consume::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Lock(args) => lock::run(args),
         Command::Lockd(args) => lock::run_daemon(args),

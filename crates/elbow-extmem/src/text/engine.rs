@@ -26,7 +26,8 @@ use super::passes::Piece;
 use super::plan::planned;
 use super::run::Spill;
 use super::sink::Sink;
-use super::text_sort::TextSort;
+use super::tally::Tally;
+use super::text_sort::{Goal, TextSort};
 use crate::sort::Step;
 
 /// What a sort has done, beside its result.
@@ -168,11 +169,15 @@ impl TextSort {
         debug!(pieces = pieces.len(), "merges into the output");
         let Output { name, open } = output;
         let stream = match open().map_err(failed("open failed", &name))? {
-            output::Opened::Stream(stream) => self.merge_to_stream(pieces, stream, 0, failed("write failed", &name))?,
+            output::Opened::Stream(mut stream) => {
+                let begun = self.begin(&mut stream).map_err(failed("write failed", &name))?;
+                self.merge_to_stream(pieces, Goal::Output, stream, begun, failed("write failed", &name))?
+            }
             output::Opened::File(stream, handle) => {
                 let file = PlacedFile::new(self.storage().clone(), handle, spill.cache());
-                let writer = FileWriter::new(file, spill.room().clone());
-                let written = self.merge_to_places(pieces, writer, failed("write failed", &name))?;
+                let mut writer = FileWriter::new(file, spill.room().clone());
+                self.begin(&mut writer).map_err(failed("write failed", &name))?;
+                let written = self.merge_to_places(pieces, Goal::Output, writer, failed("write failed", &name))?;
                 written.check_written().map_err(failed("write failed", &name))?;
                 stream
             }
@@ -199,12 +204,33 @@ impl TextSort {
         }
     }
 
-    fn write_in_order<W: Write + Send + 'static>(&self, sources: Vec<MergeSource>, stream: W, name: &str) -> Result<W> {
-        let mut sink = Sink::new(stream, 0, &self.flow())?;
-        let merged = merge(sources, self.order(), |line| sink.push(line).is_ok());
+    fn write_in_order<W: Write + Send + 'static>(
+        &self,
+        sources: Vec<MergeSource>,
+        mut stream: W,
+        name: &str,
+    ) -> Result<W> {
+        let begun = self.begin(&mut stream).map_err(failed("write failed", name))?;
+        let mut sink = Sink::new(stream, begun, &self.flow_to(Goal::Output))?;
+        let merged = match self.counted(Goal::Output) {
+            None => merge(sources, self.order(), |line| sink.push(line).is_ok()),
+            Some(form) => {
+                let mut tally = Tally::new(self.order(), form, |line: &[u8]| sink.push(line).is_ok());
+                let merged = merge(sources, self.order(), |line| tally.push(line));
+                tally.finish();
+                merged
+            }
+        };
         let written = sink.finish();
         merged?;
         written.map_err(failed("write failed", name))
+    }
+
+    /// Writes what stands before the lines; how many bytes that is.
+    fn begin(&self, stream: &mut impl Write) -> io::Result<u64> {
+        let header = &self.options().form.header;
+        stream.write_all(header)?;
+        Ok(header.len() as u64)
     }
 
     fn summary(&self, spill: &Spill, merges: u64) -> Summary {

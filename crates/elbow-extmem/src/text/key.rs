@@ -15,7 +15,7 @@
 //!
 //! Source: POSIX.1-2017 sort; GNU coreutils manual, section "sort invocation".
 
-use super::TextError;
+use super::{TextError, csv};
 
 /// The ordering options that sort(1) knows, in the order in which it names them.
 const LETTERS: &[u8] = b"bdfghiMnrV";
@@ -165,6 +165,28 @@ impl KeySpec {
         Ok(Self { start, end, options })
     }
 
+    /// A key that is one field, counted from 0.
+    ///
+    /// ```
+    /// use elbow_extmem::text::{Fields, KeyOptions, KeySpec};
+    ///
+    /// let key = KeySpec::field(1, KeyOptions::default());
+    /// assert_eq!(key.part(b"a,\"b,c\",d", Fields::Csv(b',')), 3..6);
+    /// ```
+    #[must_use]
+    pub fn field(field: usize, options: KeyOptions) -> Self {
+        let position = Position {
+            field,
+            byte: 0,
+            skip_blanks: options.has(b'b'),
+        };
+        Self {
+            start: position,
+            end: Some(position),
+            options,
+        }
+    }
+
     /// A key that is the whole line.
     pub(super) fn whole_line(options: KeyOptions) -> Self {
         let start = Position {
@@ -202,6 +224,29 @@ impl KeySpec {
         start..end.max(start)
     }
 
+    /// The part of a line (without its terminator) that is the key. Of a row of a table it is the content of one field, without the
+    /// quotes around it.
+    #[must_use]
+    #[inline]
+    pub fn part(&self, line: &[u8], fields: Fields) -> std::ops::Range<usize> {
+        match fields {
+            Fields::Blanks => self.range(line, None),
+            Fields::Separated(separator) => self.range(line, Some(separator)),
+            Fields::Csv(separator) => self.part_of_row(line, separator),
+        }
+    }
+
+    fn part_of_row(&self, row: &[u8], separator: u8) -> std::ops::Range<usize> {
+        if self.end.is_none() {
+            return 0..row.len();
+        }
+        let found = csv::field(row, separator, self.start.field);
+        if self.start.skip_blanks {
+            return after_blanks(&row[..found.end], found.start)..found.end;
+        }
+        found
+    }
+
     fn start(&self, line: &[u8], separator: Option<u8>) -> usize {
         let Position {
             field,
@@ -222,6 +267,18 @@ impl KeySpec {
         }
         at.saturating_add(byte).min(line.len())
     }
+}
+
+/// How fields of a line are told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fields {
+    /// They begin where blanks begin.
+    #[default]
+    Blanks,
+    /// A separator stands between them (`-t`).
+    Separated(u8),
+    /// The same in a table (RFC 4180): quoted fields may hold it. Keys are single fields.
+    Csv(u8),
 }
 
 /// The end of a key: after the last byte that belongs to it.

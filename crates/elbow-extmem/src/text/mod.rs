@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   order     what comes first: keys, options, the last resort; prefixes that decide most comparisons
+//!     csv       tables, whose rows are lines to the sort        tally    how often each line is there
 //!     key       which part of a line          number   -n -h -M      float   -g      version   -V
 //!   engine    sorts, merges, checks: text_sort, options             estimate what it will take: budget, plan
 //!     form      reader, sorter and writer over three chunks        passes   merging, in lanes side by side
@@ -17,6 +18,7 @@ mod budget;
 mod buffer;
 mod chunk;
 mod compress;
+mod csv;
 mod engine;
 mod error;
 mod estimate;
@@ -37,16 +39,18 @@ mod plan;
 mod prefix;
 mod run;
 mod sink;
+mod tally;
 mod temp_space;
 mod text_sort;
 mod version;
 
+pub use csv::{CsvError, CsvRows, Header, ROW_END};
 pub use engine::{Disorder, Summary};
 pub use error::TextError;
 pub use estimate::SortEstimate;
 pub use input::Input;
-pub use key::{KeyOptions, KeySpec};
-pub use options::SortOptions;
+pub use key::{Fields, KeyOptions, KeySpec};
+pub use options::{CountForm, OutputForm, SortOptions};
 pub use order::{OrderOptions, TextOrder};
 pub use output::Output;
 pub use text_sort::TextSort;

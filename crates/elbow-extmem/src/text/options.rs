@@ -1,9 +1,9 @@
-//! How text is sorted: nothing here changes the result.
+//! How text is sorted, and what is written beside its lines.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// How text is sorted; nothing here changes the result.
+/// How text is sorted; only [`form`](Self::form) changes the result.
 #[derive(Clone, Debug)]
 pub struct SortOptions {
     /// What ends a line: a newline, or a NUL with `-z`.
@@ -19,6 +19,8 @@ pub struct SortOptions {
     /// What temporary files, and the result if it is a file, may take of the page cache, in bytes: as long as all of them
     /// take less, nothing waits for a disk. Beyond it they go past the cache, which is quicker than filling it; 0: always.
     pub cached_bytes: u64,
+    /// What is written beside the lines.
+    pub form: OutputForm,
     /// A program that packs temporary files, and unpacks them with `-d` (`--compress-program`).
     pub compress_program: Option<OsString>,
 }
@@ -32,7 +34,38 @@ impl Default for SortOptions {
             fan_in: None,
             directories: vec![std::env::temp_dir()],
             cached_bytes: 0,
+            form: OutputForm::default(),
             compress_program: None,
+        }
+    }
+}
+
+/// What is written beside the lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OutputForm {
+    /// In front of all lines, as it is.
+    pub header: Vec<u8>,
+    /// What ends a line that is written, if it is not what ends it on the way.
+    pub terminator: Option<u8>,
+    /// How the number of equal lines stands before each ([`OrderOptions::count`](super::OrderOptions::count)).
+    pub count: Option<CountForm>,
+}
+
+/// How the number of equal lines is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountForm {
+    /// In seven columns and a blank, as uniq(1) does.
+    Padded,
+    /// As a field, with this separator behind it.
+    Field(u8),
+}
+
+impl CountForm {
+    /// What stands before a line.
+    pub(super) fn shown(self, count: u64) -> String {
+        match self {
+            Self::Padded => format!("{count:7} "),
+            Self::Field(separator) => format!("{count}{}", char::from(separator)),
         }
     }
 }

@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::error::TextError;
-use super::key::{KeyOptions, KeySpec, is_blank};
+use super::key::{Fields, KeyOptions, KeySpec, is_blank};
 use super::prefix::{common_length, first_bytes};
 use super::{float, number, version};
 
@@ -25,12 +25,14 @@ pub struct OrderOptions {
     pub options: KeyOptions,
     /// `-k`, in order.
     pub keys: Vec<KeySpec>,
-    /// `-t`; `None`: fields begin where blanks begin.
-    pub separator: Option<u8>,
+    /// What fields are (`-t`).
+    pub fields: Fields,
     /// `-s`: lines with equal keys stay in the order of the input.
     pub stable: bool,
     /// `-u`: of lines with equal keys only the first stays.
     pub unique: bool,
+    /// With `unique`: all of them stay until the last merge, which counts them ([`OutputForm::count`](super::OutputForm::count)).
+    pub count: bool,
 }
 
 /// How the content of a key is compared.
@@ -80,7 +82,7 @@ struct Key {
 #[derive(Clone, Debug)]
 pub struct TextOrder {
     keys: Vec<Key>,
-    separator: Option<u8>,
+    fields: Fields,
     /// `-r` of the command line, for the last resort.
     reverse: bool,
     has_last_resort: bool,
@@ -107,10 +109,10 @@ impl TextOrder {
         Ok(Self {
             has_last_resort: keys.is_empty() || !(options.stable || options.unique),
             keys,
-            separator: options.separator,
+            fields: options.fields,
             reverse: options.options.has(b'r'),
-            unique: options.unique,
-            stable: options.stable,
+            unique: options.unique && !options.count,
+            stable: options.stable || options.unique,
         })
     }
 
@@ -120,7 +122,7 @@ impl TextOrder {
     #[inline]
     pub fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
         for key in &self.keys {
-            let order = key.compare(a, b, self.separator);
+            let order = key.compare(a, b, self.fields);
             if order.is_ne() {
                 return order;
             }
@@ -140,7 +142,7 @@ impl TextOrder {
             let prefix = first_bytes(line);
             return if self.reverse { !prefix } else { prefix };
         };
-        let prefix = key.prefix(&line[key.spec.range(line, self.separator)]);
+        let prefix = key.prefix(&line[key.spec.part(line, self.fields)]);
         if key.reverse { !prefix } else { prefix }
     }
 
@@ -149,7 +151,7 @@ impl TextOrder {
         let Some(key) = self.keys.first() else {
             return Some(line);
         };
-        (key.kind == KeyComparison::Bytes).then(|| &line[key.spec.range(line, self.separator)])
+        (key.kind == KeyComparison::Bytes).then(|| &line[key.spec.part(line, self.fields)])
     }
 
     /// A prefix of what follows in the first key after so many bytes, in which lines with equal prefixes are the same.
@@ -174,7 +176,7 @@ impl TextOrder {
     /// Lines that are equal and not the same have to stay in the order of the input.
     #[must_use]
     pub fn is_stable(&self) -> bool {
-        self.stable || self.unique
+        self.stable
     }
 }
 
@@ -215,8 +217,8 @@ impl Key {
     }
 
     #[inline]
-    fn compare(&self, a: &[u8], b: &[u8], separator: Option<u8>) -> Ordering {
-        let part = |line: &[u8]| -> Range<usize> { self.spec.range(line, separator) };
+    fn compare(&self, a: &[u8], b: &[u8], fields: Fields) -> Ordering {
+        let part = |line: &[u8]| -> Range<usize> { self.spec.part(line, fields) };
         let (a, b) = (&a[part(a)], &b[part(b)]);
         let order = match (self.kind, self.translates()) {
             (KeyComparison::Bytes, false) => a.cmp(b),

@@ -27,7 +27,8 @@ use super::merge::{MergeSource, Stream, merge};
 use super::plan::smallest_neighbours;
 use super::run::{MergeGroup, Run, RunReader, RunWriter, Spill};
 use super::sink::Sink;
-use super::text_sort::TextSort;
+use super::tally::Tally;
+use super::text_sort::{Goal, TextSort};
 
 /// One source of a merge.
 pub(super) enum Piece {
@@ -95,9 +96,9 @@ impl TextSort {
         match &self.options().compress_program {
             Some(program) => {
                 let packer = Packer::start(program, run)?;
-                self.merge_to_stream(pieces, packer, 0, failed)?.finish()
+                self.merge_to_stream(pieces, Goal::Run, packer, 0, failed)?.finish()
             }
-            None => Ok(self.merge_to_places(pieces, run, failed)?.finish()),
+            None => Ok(self.merge_to_places(pieces, Goal::Run, run, failed)?.finish()),
         }
     }
 
@@ -105,13 +106,22 @@ impl TextSort {
     pub(super) fn merge_to_stream<W: Write + Send + 'static>(
         &self,
         pieces: Vec<Piece>,
+        goal: Goal,
         stream: W,
         at: u64,
         failed: impl Fn(io::Error) -> TextError,
     ) -> Result<W> {
         let memory = self.memory().for_merge(pieces.len(), 1);
-        let mut sink = Sink::new(stream, at, &self.flow())?;
-        let merged = self.merge_pieces(pieces, memory, |line| sink.push(line).is_ok());
+        let mut sink = Sink::new(stream, at, &self.flow_to(goal))?;
+        let merged = match self.counted(goal) {
+            None => self.merge_pieces(pieces, memory, |line| sink.push(line).is_ok()),
+            Some(form) => {
+                let mut tally = Tally::new(self.order(), form, |line: &[u8]| sink.push(line).is_ok());
+                let merged = self.merge_pieces(pieces, memory, |line| tally.push(line));
+                tally.finish();
+                merged
+            }
+        };
         let written = sink.finish();
         // A source that cannot be read ends the merge, too: its error is the cause.
         merged?;
@@ -122,11 +132,12 @@ impl TextSort {
     pub(super) fn merge_to_places<P: SplitWriter>(
         &self,
         pieces: Vec<Piece>,
+        goal: Goal,
         place: P,
         failed: impl Fn(io::Error) -> TextError + Sync,
     ) -> Result<P> {
         // Equal lines at the cut of two lanes would both stay, and how much each lane writes is not known before.
-        let lanes = if self.order().is_unique() {
+        let lanes = if self.order().is_unique() || self.counted(goal).is_some() {
             1
         } else {
             self.options().threads
@@ -138,11 +149,11 @@ impl TextSort {
             Ok(runs) => {
                 let pieces = runs.into_iter().map(Piece::Run).collect();
                 let at = place.at();
-                return self.merge_to_stream(pieces, place, at, failed);
+                return self.merge_to_stream(pieces, goal, place, at, failed);
             }
             Err(pieces) => {
                 let at = place.at();
-                return self.merge_to_stream(pieces, place, at, failed);
+                return self.merge_to_stream(pieces, goal, place, at, failed);
             }
         };
         let all = runs.iter().map(Run::bytes).sum();
@@ -155,7 +166,7 @@ impl TextSort {
                 let stream = place.ahead(before);
                 // Each lane writes as many bytes as it reads, so all know their places before any has begun.
                 before += slices.iter().map(Run::bytes).sum::<u64>();
-                let lane = || self.lane(slices, memory, stream, &failed, &is_over);
+                let lane = || self.lane(slices, (goal, memory), stream, &failed, &is_over);
                 started.push(scope.spawn(lane));
             }
             // All are waited for; the first that failed says why.
@@ -168,7 +179,7 @@ impl TextSort {
     fn lane<P: SplitWriter>(
         &self,
         slices: Vec<Run>,
-        memory: MergeMemory,
+        (goal, memory): (Goal, MergeMemory),
         stream: P,
         failed: &impl Fn(io::Error) -> TextError,
         is_over: &AtomicBool,
@@ -176,7 +187,7 @@ impl TextSort {
         let at = stream.at();
         // An empty source would cost a buffer and a place in the tree.
         let slices = slices.into_iter().filter(|slice| slice.bytes() > 0).map(Piece::Run);
-        let mut sink = Sink::new(stream, at, &self.flow())?;
+        let mut sink = Sink::new(stream, at, &self.flow_to(goal))?;
         let take = |line: &[u8]| sink.push(line).is_ok() && !is_over.load(Relaxed);
         let merged = self.merge_pieces(slices.collect(), memory, take);
         let written = sink.finish().map_err(failed);

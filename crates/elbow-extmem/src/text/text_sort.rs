@@ -5,10 +5,17 @@ use std::sync::Arc;
 use elbow_file::{RealStorage, Storage};
 
 use super::budget::Memory;
-use super::options::SortOptions;
+use super::options::{CountForm, SortOptions};
 use super::order::TextOrder;
 use super::sink::OutputFlow;
 use crate::sort::Meter;
+
+/// Where merged lines go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    Run,
+    Output,
+}
 
 /// Sorts, merges and checks text in one order.
 ///
@@ -75,6 +82,20 @@ impl TextSort {
 
     pub(super) fn memory(&self) -> Memory {
         Memory::divide(&self.options)
+    }
+
+    /// How lines are written to a goal.
+    pub(super) fn flow_to(&self, goal: Goal) -> OutputFlow {
+        let mut flow = self.flow();
+        if let (Goal::Output, Some(terminator)) = (goal, self.options.form.terminator) {
+            flow.terminator = terminator;
+        }
+        flow
+    }
+
+    /// How lines are counted on the way to a goal, if they are.
+    pub(super) fn counted(&self, goal: Goal) -> Option<CountForm> {
+        self.options.form.count.filter(|_| goal == Goal::Output)
     }
 
     pub(super) fn flow(&self) -> OutputFlow {

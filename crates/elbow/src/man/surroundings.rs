@@ -323,7 +323,8 @@ const RELATED: &[(&str, &[&str])] = &[
     ("fuse(4)", JOBS),
     ("fusermount3(1)", JOBS),
     ("sort(1)", &["elbow-sort"]),
-    ("fallocate(2)", &["elbow-zero", "elbow-holes"]),
+    ("fallocate(2)", &["elbow-zero", "elbow-holes", "elbow-consume"]),
+    ("mkfifo(1)", &["elbow-consume"]),
     ("ba(3)", &["elbow", "elbow-holes"]),
     (
         "elbow_lock(3)",

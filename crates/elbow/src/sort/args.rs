@@ -16,8 +16,14 @@ Examples:
   By the second field as a number, largest first; equal ones as in the input:
       elbow sort -s -k 2,2nr sales.txt
 
-  A table with commas: by name without regard to case, then by date:
+  Fields with commas between them: by name without regard to case, then by date:
       elbow sort -t , -k 3,3f -k 1,1 table.csv
+
+  A table whose fields may be quoted, by columns of its header: the largest price first, then by name:
+      elbow sort --csv --key price:nr --key name -o sorted.csv table.csv
+
+  Each word once, and how often it was there:
+      elbow sort --unique --count words.txt
 
   Sizes as `du -h` prints them; versions in file names; names that may hold newlines:
       du -h | elbow sort -h
@@ -49,6 +55,10 @@ A key of lines is FIELD[.BYTE][OPTIONS][,FIELD[.BYTE][OPTIONS]]: from here, up t
 second part it reaches to the end of the line, so a single field is `-k 2,2`. Options behind a key (any of \
 bdfghiMnrV) replace those of the command line for it. Lines with equal keys are ordered by their bytes, unless -s \
 or -u is given.
+
+With --csv a key is COLUMN[:OPTIONS], a name of the header or a number from 1: `name`, `price:nr`, `3`. Fields are separated by \
+commas, or by -t. Rows are kept byte for byte. A row with more or fewer fields than the header, a quote that is not closed and other headers in \
+further files are errors, which name the line.
 
 The order is that of sort(1) in the C locale (LC_ALL=C), whatever the locale is. Not available: -R, --debug, and \
 the obsolete keys +1 -2.
@@ -173,6 +183,13 @@ pub(crate) struct TextArgs {
     /// Of lines with equal keys only the first stays; with -c: there are none.
     #[arg(short, long, help_heading = "Order of lines")]
     pub(crate) unique: bool,
+    /// How often each line that stays was there, before it, as `uniq -c` has it; with --csv in a column `count` of its own.
+    #[arg(long, requires = "unique", help_heading = "Order of lines")]
+    pub(crate) count: bool,
+    /// The files are tables (RFC 4180): quoted fields may hold separators and newlines, the first row is the header and stays first,
+    /// and a key is the name or number of a column.
+    #[arg(long, conflicts_with = "zero_terminated", help_heading = "Lines")]
+    pub(crate) csv: bool,
     /// Lines end with a NUL, not with a newline.
     #[arg(short, long, help_heading = "Lines")]
     pub(crate) zero_terminated: bool,

@@ -24,7 +24,8 @@ use rustix::fs::{Access, OFlags, access, fcntl_getfl};
 /// Standard input on a command line.
 const STANDARD_INPUT: &str = "-";
 
-fn shown(name: &OsStr) -> String {
+/// The name in messages.
+pub(super) fn shown(name: &OsStr) -> String {
     name.to_string_lossy().into_owned()
 }
 
@@ -49,14 +50,20 @@ pub(super) fn check_readable(names: &[OsString]) -> Result<()> {
 
 /// An input; one that is the output is marked as such.
 pub(super) fn input(name: &OsStr, output: Option<&File>) -> Input {
-    let name = name.to_owned();
-    let is_output = output.is_some_and(|output| is_same(&name, output));
-    let bytes = std::fs::metadata(&name).ok().filter(Metadata::is_file);
-    let input = Input::new(shown(&name), move || open(&name)).of_bytes(bytes.map(|found| found.len()));
+    let owned = name.to_owned();
+    described(Input::new(shown(name), move || open(&owned)), name, output)
+}
+
+/// An input with what its name tells of it.
+pub(super) fn described(input: Input, name: &OsStr, output: Option<&File>) -> Input {
+    let is_output = output.is_some_and(|output| is_same(name, output));
+    let bytes = std::fs::metadata(name).ok().filter(Metadata::is_file);
+    let input = input.of_bytes(bytes.map(|found| found.len()));
     if is_output { input.which_is_the_output() } else { input }
 }
 
-fn open(name: &OsStr) -> io::Result<File> {
+/// Opens an input.
+pub(super) fn open(name: &OsStr) -> io::Result<File> {
     if name == STANDARD_INPUT {
         return io::stdin().as_fd().try_clone_to_owned().map(File::from);
     }

@@ -3,6 +3,7 @@
 //! ```text
 //!   args    what can be asked for       text     options -> order and engine, messages of sort(1)
 //!   record_args, records            fixed-size records, into another file or in place
+//!   table   tables (--csv): their header, keys that are columns
 //!   memory  sizes as -S has them        files    inputs and the output: files, pipes, terminals
 //! ```
 //!
@@ -14,6 +15,7 @@ mod files;
 mod memory;
 mod record_args;
 mod records;
+mod table;
 mod text;
 
 use std::process::ExitCode;

@@ -78,6 +78,8 @@ fn refuse_what_is_for_text(args: &SortArgs) -> Result<()> {
         (text.check_loud || text.check_quiet || text.check.is_some(), "-c"),
         (text.merge, "-m"),
         (text.unique, "-u"),
+        (text.count, "--count"),
+        (text.csv, "--csv"),
         (text.numeric_sort, "-n"),
         (text.general_numeric_sort, "-g"),
         (text.human_numeric_sort, "-h"),

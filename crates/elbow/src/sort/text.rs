@@ -8,6 +8,7 @@ mod dry_run;
 mod watch;
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -15,7 +16,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use elbow_extmem::text::{
-    Disorder, Input, KeyOptions, KeySpec, OrderOptions, SortOptions, TextError, TextOrder, TextSort,
+    CountForm, Disorder, Fields, Input, KeyOptions, KeySpec, OrderOptions, OutputForm, ROW_END, SortOptions, TextError,
+    TextOrder, TextSort,
 };
 
 use dry_run::dry_run;
@@ -24,6 +26,7 @@ use watch::SortMonitor;
 
 use super::args::{SortArgs, TextArgs};
 use super::failure::failure;
+use super::table::Table;
 use super::{files, memory};
 use crate::json::SCHEMA;
 use crate::output::{raw, sentence};
@@ -49,21 +52,22 @@ pub(super) fn run(args: &SortArgs) -> Result<ExitCode> {
 }
 
 fn sort_as_asked(args: &SortArgs) -> Result<ExitCode> {
-    let order = TextOrder::new(&order_options(&args.text)?)?;
-    let options = options(args)?;
+    let (names_of_tables, table) = tables(args)?.unzip();
+    let order = TextOrder::new(&order_options(&args.text, table.as_ref())?)?;
+    let options = options(args, table.as_ref())?;
     let check_how = check_how(&args.text)?;
-    let names = names(args)?;
+    let names = names_of_tables.map_or_else(|| names(args), Ok)?;
     let output = output_path(args)?;
     if args.report.dry_run {
         return dry_run(args, &options, &names);
     }
     let sort = TextSort::new(order, options);
     if let Some(how) = check_how {
-        return check(args, &sort, how, &names);
+        return check(args, &sort, how, (&names, table));
     }
     files::check_readable(&names)?;
     let file = output.map(|path| files::open_output(path)).transpose()?;
-    let inputs: Vec<Input> = names.iter().map(|name| files::input(name, file.as_ref())).collect();
+    let inputs = inputs(&names, table, file.as_ref());
     let output = files::output(output.map(PathBuf::as_path).zip(file))?;
     let watch = SortMonitor::new(args, &names);
     let (file, summary) = watch.over(sort.meter(), || match args.text.merge {
@@ -75,18 +79,45 @@ fn sort_as_asked(args: &SortArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn order_options(args: &TextArgs) -> Result<OrderOptions> {
-    let keys = args
-        .key
-        .iter()
-        .map(|key| KeySpec::parse(key))
-        .collect::<Result<_, _>>()?;
+/// Tables have to be looked at before it is known what is asked for: their names, and the header.
+fn tables(args: &SortArgs) -> Result<Option<(Vec<OsString>, Table)>> {
+    if !args.text.csv {
+        return Ok(None);
+    }
+    let names = names(args)?;
+    files::check_readable(&names)?;
+    let table = Table::open(&names, separator(&args.text.field_separator)?)?;
+    Ok(Some((names, table)))
+}
+
+fn inputs(names: &[OsString], table: Option<Table>, output: Option<&File>) -> Vec<Input> {
+    match table {
+        Some(table) => table.inputs(names, output),
+        None => names.iter().map(|name| files::input(name, output)).collect(),
+    }
+}
+
+fn order_options(args: &TextArgs, table: Option<&Table>) -> Result<OrderOptions> {
+    let keys = match table {
+        Some(table) => table.keys(&args.key)?,
+        None => args
+            .key
+            .iter()
+            .map(|key| KeySpec::parse(key))
+            .collect::<Result<_, _>>()?,
+    };
+    let fields = match (table, separator(&args.field_separator)?) {
+        (Some(table), _) => Fields::Csv(table.header().separator()),
+        (None, Some(separator)) => Fields::Separated(separator),
+        (None, None) => Fields::Blanks,
+    };
     Ok(OrderOptions {
         options: KeyOptions::parse(&letters(args)?)?,
         keys,
-        separator: separator(&args.field_separator)?,
+        fields,
         stable: args.stable,
         unique: args.unique,
+        count: args.count,
     })
 }
 
@@ -143,7 +174,7 @@ fn separator(given: &[OsString]) -> Result<Option<u8>> {
     Ok(separator)
 }
 
-fn options(args: &SortArgs) -> Result<SortOptions> {
+fn options(args: &SortArgs, table: Option<&Table>) -> Result<SortOptions> {
     let text = &args.text;
     if text
         .compress_program
@@ -157,7 +188,12 @@ fn options(args: &SortArgs) -> Result<SortOptions> {
         directories.push(std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from));
     }
     Ok(SortOptions {
-        terminator: if text.zero_terminated { 0 } else { b'\n' },
+        terminator: match table {
+            Some(_) => ROW_END,
+            None if text.zero_terminated => 0,
+            None => b'\n',
+        },
+        form: form(text.count, table),
         memory_bytes: memory::bytes(&args.buffer_size)?,
         threads: memory::threads(args.parallel.as_deref())?,
         fan_in: text.batch_size.as_deref().map(memory::batch_size).transpose()?,
@@ -165,6 +201,26 @@ fn options(args: &SortArgs) -> Result<SortOptions> {
         cached_bytes: memory::cached_bytes(),
         compress_program: text.compress_program.first().cloned(),
     })
+}
+
+/// What stands beside the lines.
+fn form(is_counted: bool, table: Option<&Table>) -> OutputForm {
+    let Some(header) = table.map(Table::header) else {
+        return OutputForm {
+            count: is_counted.then_some(CountForm::Padded),
+            ..OutputForm::default()
+        };
+    };
+    let count = is_counted.then_some(CountForm::Field(header.separator()));
+    OutputForm {
+        header: if is_counted {
+            header.counted_line()
+        } else {
+            header.line()
+        },
+        terminator: Some(b'\n'),
+        count,
+    }
 }
 
 fn check_how(args: &TextArgs) -> Result<Option<Check>> {
@@ -204,7 +260,12 @@ fn output_path(args: &SortArgs) -> Result<Option<&PathBuf>> {
 }
 
 /// `-c` and `-C`.
-fn check(args: &SortArgs, sort: &TextSort, how: Check, names: &[OsString]) -> Result<ExitCode> {
+fn check(
+    args: &SortArgs,
+    sort: &TextSort,
+    how: Check,
+    (names, table): (&[OsString], Option<Table>),
+) -> Result<ExitCode> {
     let letter = if how == Check::Loud { 'c' } else { 'C' };
     if let Some(extra) = names.get(1) {
         bail!("extra operand '{}' not allowed with -{letter}", extra.to_string_lossy());
@@ -212,8 +273,23 @@ fn check(args: &SortArgs, sort: &TextSort, how: Check, names: &[OsString]) -> Re
     if !args.output.is_empty() {
         return Err(TextError::Incompatible(format!("{letter}o")).into());
     }
+    if args.text.count {
+        return Err(TextError::Incompatible(format!("{letter} --count")).into());
+    }
     let name = &names[0];
-    let disorder = sort.check(files::input(name, None))?;
+    // The header is a row, too.
+    let first_row = u64::from(table.is_some());
+    let inputs = inputs(&names[..1], table, None);
+    let disorder = inputs
+        .into_iter()
+        .next()
+        .map(|input| sort.check(input))
+        .transpose()?
+        .flatten();
+    let disorder = disorder.map(|found| Disorder {
+        line_number: found.line_number + first_row,
+        ..found
+    });
     if args.report.json {
         let line_number = disorder.as_ref().map(|disorder| disorder.line_number);
         let outcome = if line_number.is_some() { "disorder" } else { "in order" };

@@ -8,6 +8,7 @@
 mod applications;
 mod asking;
 mod completions;
+mod consume;
 mod doctor;
 mod install;
 mod interruption;
@@ -22,5 +23,6 @@ mod settings;
 mod setup;
 mod stage;
 mod stall;
+mod version;
 mod watching;
 mod zero;

@@ -312,6 +312,7 @@ fn the_documented_objects_have_the_fields_of_real_ones() {
     example["deferred"] = Value::Array(Vec::new());
     assert_eq!(fields(&example), fields(&object(&zeroed.assert_code(0).out)));
     same("## `elbow sort`", &stage.elbow(&["sort", "--json", "nowhere"]));
+    same("## `elbow --version`", &stage.elbow(&["--version", "--json"]));
 }
 
 /// The example in a section of the document.

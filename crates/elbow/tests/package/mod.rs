@@ -41,7 +41,12 @@ pub(crate) fn compile(source: &Path, program: &Path, libelbow_lock: Option<&Path
         ]);
     if let Some(library) = libelbow_lock {
         // The name by which the program asks for it is another than that of the file that cargo made.
-        let asked_for = program.with_file_name("libelbow_lock.so.0.1");
+        let asked_for = program.with_file_name(concat!(
+            "libelbow_lock.so.",
+            env!("CARGO_PKG_VERSION_MAJOR"),
+            ".",
+            env!("CARGO_PKG_VERSION_MINOR")
+        ));
         std::os::unix::fs::symlink(library, asked_for).unwrap();
         command.arg(library);
     }

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use elbow_extmem::text::{
-    Input, KeyOptions, KeySpec, OrderOptions, Output, SortOptions, Summary, TextError, TextOrder, TextSort,
+    Fields, Input, KeyOptions, KeySpec, OrderOptions, Output, SortOptions, Summary, TextError, TextOrder, TextSort,
 };
 use elbow_file::Handle;
 use elbow_testkit::cases;
@@ -174,9 +174,10 @@ fn order(case: &Case) -> Result<TextOrder, TextError> {
     TextOrder::new(&OrderOptions {
         options: KeyOptions::parse(&case.letters)?,
         keys: keys.collect::<Result<_, _>>()?,
-        separator: case.separator,
+        fields: case.separator.map_or(Fields::Blanks, Fields::Separated),
         stable: case.stable,
         unique: case.unique,
+        count: false,
     })
 }
 

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods)] // tests look at the storage themselves
 
 mod command;
+mod csv;
 mod differential;
 mod generate;
 mod lost_writes;

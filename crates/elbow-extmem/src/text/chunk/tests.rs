@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::text::{Input, KeyOptions, KeySpec, OrderOptions};
+use crate::text::{Fields, Input, KeyOptions, KeySpec, OrderOptions};
 
 fn sorted(text: &str, order: &TextOrder) -> Vec<String> {
     let chunk = chunk_of(text, order);
@@ -59,7 +59,8 @@ fn many_lines_that_begin_alike_are_sorted_as_by_comparing() {
                 keys,
                 stable,
                 unique,
-                separator: None,
+                fields: Fields::Blanks,
+                count: false,
             })
             .expect("an order");
             let mut expected: Vec<&str> = text.lines().collect();
