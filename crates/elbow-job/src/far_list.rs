@@ -4,13 +4,14 @@
 //! the nearest first, as far as they are at hand: what takes the storage there long is left to who asks for it.
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::time::{Duration, Instant};
 
 use elbow_file::{DirEntry, Errno, FileType, Handle, Stat, Storage};
 
 use crate::far_orders::{BELOW_MAX, BelowMessage, ListedDir, ListedEntry, ListedMessage};
-use crate::look::{Looked, look_into};
+use crate::look::{Looked, list_attributes, look_into};
+use crate::model::Listing;
 use crate::staging::is_staging_name;
 
 /// Threads that fetch the attributes of one directory: a disk of this machine needs few.
@@ -25,7 +26,19 @@ pub(crate) fn list_with_below(
     ahead: usize,
 ) -> Result<(ListedMessage, Vec<Handle>), Errno> {
     let begun = Instant::now();
-    let (dir, handle) = look(storage, handle)?;
+    let (dir, handle) = match look_into(storage, handle, 1, LOOK_THREADS_MAX)?.0 {
+        Looked::Listed(listing) => listed(storage, listing),
+        Looked::Closed(handle, default_acl) => {
+            let default_acl = default_acl.map_err(Errno::raw_os_error);
+            (
+                ListedDir {
+                    entries: None,
+                    default_acl,
+                },
+                handle,
+            )
+        }
+    };
     let mut waiting = VecDeque::new();
     let device = storage.stat_handle(&handle)?.dev;
     note_dirs(&dir, 0, device, &mut waiting);
@@ -35,9 +48,8 @@ pub(crate) fn list_with_below(
         let Some((parent, name)) = waiting.pop_front() else {
             break;
         };
-        // What cannot be listed is the command's to find out, if it gets that far.
-        let opened = storage.open_dir(&made[parent], &name);
-        let Ok((dir, handle)) = opened.and_then(|handle| look(storage, handle)) else {
+        // What is too large or cannot be listed is left to the command, if it gets that far.
+        let Some((dir, handle)) = look_below(storage, (&made[parent], &name), left) else {
             continue;
         };
         left = left.saturating_sub(1 + dir.entries.as_ref().map_or(0, Vec::len));
@@ -49,23 +61,27 @@ pub(crate) fn list_with_below(
     Ok((ListedMessage { dir, below }, made))
 }
 
-fn look(storage: &dyn Storage, handle: Handle) -> Result<(ListedDir, Handle), Errno> {
-    let (looked, _) = look_into(storage, handle, 1, LOOK_THREADS_MAX)?;
-    let (entries, default_acl, handle) = match looked {
-        Looked::Closed(handle, default_acl) => (None, default_acl, handle),
-        Looked::Listed(listing) => {
-            let begun = Instant::now();
-            let entries = listing.entries.into_iter().map(|found| ListedEntry {
-                // `ls -l` and `cp -a` ask for them of each name.
-                has_no_xattrs: begun.elapsed() < AHEAD_TIME && has_no_xattrs(storage, &listing.handle, &found.entry),
-                entry: found.entry,
-                stat: found.stat,
-            });
-            (Some(entries.collect()), listing.default_acl, listing.handle)
-        }
+/// Looks into a directory that has `most` entries at most.
+fn look_below(storage: &dyn Storage, (dir, name): (&Handle, &OsStr), most: usize) -> Option<(ListedDir, Handle)> {
+    let handle = storage.open_dir(dir, name).ok()?;
+    let names = storage.list(&handle).ok().filter(|names| names.len() <= most)?;
+    let listing = list_attributes(storage, handle, names, 1).ok()?;
+    Some(listed(storage, listing))
+}
+
+fn listed(storage: &dyn Storage, listing: Listing) -> (ListedDir, Handle) {
+    let begun = Instant::now();
+    let entries = listing.entries.into_iter().map(|found| ListedEntry {
+        // `ls -l` and `cp -a` ask for them of each name.
+        has_no_xattrs: begun.elapsed() < AHEAD_TIME && has_no_xattrs(storage, &listing.handle, &found.entry),
+        entry: found.entry,
+        stat: found.stat,
+    });
+    let dir = ListedDir {
+        entries: Some(entries.collect()),
+        default_acl: listing.default_acl.map_err(Errno::raw_os_error),
     };
-    let default_acl = default_acl.map_err(Errno::raw_os_error);
-    Ok((ListedDir { entries, default_acl }, handle))
+    (dir, listing.handle)
 }
 
 fn has_no_xattrs(storage: &dyn Storage, dir: &Handle, entry: &DirEntry) -> bool {
@@ -85,9 +101,9 @@ fn note_dirs(dir: &ListedDir, place: usize, device: u64, waiting: &mut VecDeque<
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "it makes trees on the disk")]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
     use std::sync::Arc;
 
     use elbow_file::RealStorage;
@@ -154,20 +170,21 @@ mod tests {
                 "the handles are theirs"
             );
         }
-        let (few, _) = list_with_below(&RealStorage, root, 4).expect("a listing");
+        let (few, _) = list_with_below(&RealStorage, root.clone(), 4).expect("a listing");
         assert!((1..=2).contains(&few.below.len()), "{:?}", paths(&few));
+        let (small, _) = list_with_below(&RealStorage, root, 2).expect("a listing");
+        assert_eq!(paths(&small), [("/e".to_string(), 2)], "the other is too large");
     }
 
     #[test]
     fn what_belongs_to_jobs_or_cannot_be_listed_does_not_come_along() {
-        let (place, root) = tree(&[".elbow-0123456789abcdef-1.000000001/x", "closed/x", "open/x"], &[]);
+        let (_place, root) = tree(&[".elbow-0123456789abcdef-1.000000001/x", "closed/x", "open/x"], &[]);
         let refuses = Plan::fail(Errno::IO).on(Operation::OpenDir).named("closed");
         let storage = Interposed::new(Arc::new(RealStorage), Faulty::new([refuses]));
-        let (listed, _) = list_with_below(&storage, root.clone(), 100).expect("a listing");
+        let (listed, _) = list_with_below(&storage, root, 100).expect("a listing");
         assert_eq!(storage.hook().fired(), 1);
         let found: Vec<String> = paths(&listed).into_iter().map(|(path, _)| path).collect();
         assert_eq!(found, ["/open", "/open/x"]);
-        fs::set_permissions(place.path().join("open"), fs::Permissions::from_mode(0o700)).expect("a mode");
     }
 
     #[test]

@@ -55,7 +55,8 @@ fn threads_for(took: Duration) -> usize {
     (took.as_micros() / MICROSECONDS_PER_THREAD).min(MOST) as usize
 }
 
-fn list_attributes(
+/// The same of an open directory whose names are known.
+pub(crate) fn list_attributes(
     storage: &dyn Storage,
     handle: Handle,
     names: Vec<DirEntry>,
