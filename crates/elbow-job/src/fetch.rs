@@ -16,7 +16,7 @@ use crate::execute::open_writable;
 use crate::far_send;
 use crate::job::Job;
 use crate::look::{Looked, look_into};
-use crate::model::{FoundXattrs, Piece, Segment, SegmentSource};
+use crate::model::{FoundXattrs, Piece, Segment, SegmentSource, install_below, install_looked};
 use crate::recorder::WaitReason;
 use crate::recording::reason_of;
 use crate::route::{Route, open_route, patch_name};
@@ -39,34 +39,10 @@ impl Job {
     /// The error that answers the operation.
     pub fn fetch(&self, fetch: &Fetch) -> Result<(), Errno> {
         let bytes = if let Fetch::Room(bytes) = fetch { *bytes } else { 0 };
-        self.shared.waited(reason_of(fetch), fetch.about(), bytes, || {
-            Fetcher::of(&self.shared).asking(|| self.fetch_now(fetch))
-        })
-    }
-
-    fn fetch_now(&self, fetch: &Fetch) -> Result<(), Errno> {
         let fetcher = Fetcher::of(&self.shared);
-        match *fetch {
-            Fetch::List(ino) => {
-                fetcher.list(ino, THREADS_MAX)?;
-                if self.shared.storage.far_end().is_some() {
-                    let model = &mut self.shared.state.lock().model;
-                    model.prelist.note_searched(&model.inodes, ino);
-                }
-                Ok(())
-            }
-            Fetch::Name(ino, ref name) => fetcher.name(ino, name),
-            Fetch::Attributes(ino) => fetcher.attributes(ino),
-            Fetch::Target(ino) => fetcher.target(ino),
-            Fetch::Xattrs(ino) => fetcher.xattrs(ino),
-            Fetch::Open(_) => Ok(()),
-            Fetch::Room(bytes) => fetcher.make_room(bytes),
-            Fetch::Space => fetcher.space(),
-            Fetch::Ability(ref ability) => fetcher.ability(ability),
-            Fetch::FileSystemTraits => fetcher.file_system_traits(),
-            Fetch::Moves(ino) => fetcher.moves(ino),
-            Fetch::Writable(ino) => fetcher.writable(ino),
-        }
+        fetcher.waited((reason_of(fetch), fetch.about()), bytes, || {
+            fetcher.asking(|| fetcher.fetch(fetch))
+        })
     }
 
     /// Reads as [`Job::read`] does, from wherever the data is. Blocks.
@@ -75,16 +51,15 @@ impl Job {
     /// As read(2).
     pub fn read_blocking(&self, ino: Ino, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
         let fetcher = Fetcher::of(&self.shared);
-        self.shared
-            .waited(Some(WaitReason::Read), Some(ino), length as u64, || {
-                for _ in 0..RETRIES {
-                    match fetcher.asking(|| fetcher.read(ino, offset, length)) {
-                        Err(Errno::NOENT) => {}
-                        answer => return answer,
-                    }
+        fetcher.waited((Some(WaitReason::Read), Some(ino)), length as u64, || {
+            for _ in 0..RETRIES {
+                match fetcher.asking(|| fetcher.read(ino, offset, length)) {
+                    Err(Errno::NOENT) => {}
+                    answer => return answer,
                 }
-                Err(Errno::IO)
-            })
+            }
+            Err(Errno::IO)
+        })
     }
 
     /// Reads what somebody is going to read soon, so that it is near then. Blocks until it is, or cannot be; what goes wrong is said to who reads it.
@@ -102,22 +77,8 @@ impl Job {
         if !self.shared.options.durable {
             return Ok(());
         }
-        let fsync = || self.fsync_now(ino);
-        self.shared.waited(Some(WaitReason::Fsync), Some(ino), 0, fsync)
-    }
-
-    fn fsync_now(&self, ino: Ino) -> Result<(), Errno> {
-        let drained = self.shared.drain_content(&mut |_| {});
-        self.shared.state.lock().model.graph.flush = false;
-        drained.map_err(|_| Errno::IO)?;
-        let job_dir = self.shared.state.lock().model.inodes.job_dir();
-        let synced = job_dir.map_or(Ok(()), |dir| self.shared.storage.sync_all(&dir));
-        synced.inspect_err(|errno| {
-            // Nothing tells of it twice, and the command may not care.
-            let mut state = self.shared.state.lock();
-            state.is_lost = true;
-            self.shared.fail(&mut state, ino, "sync", *errno);
-        })
+        let fetcher = Fetcher::of(&self.shared);
+        fetcher.waited((Some(WaitReason::Fsync), Some(ino)), 0, || fetcher.fsync(ino))
     }
 }
 
@@ -133,6 +94,52 @@ impl<'a> Fetcher<'a> {
 }
 
 impl Fetcher<'_> {
+    /// Does for the command what it waits for, on an object and with so many bytes, and tells it to who wants to know.
+    fn waited<R>(&self, (reason, about): (Option<WaitReason>, Option<Ino>), bytes: u64, work: impl FnOnce() -> R) -> R {
+        let path = || about.map(|ino| self.shared.state.lock().model.inodes.path(ino));
+        self.shared
+            .recording
+            .waited(reason, || path().unwrap_or_default(), bytes, work)
+    }
+
+    fn fetch(&self, fetch: &Fetch) -> Result<(), Errno> {
+        match *fetch {
+            Fetch::List(ino) => {
+                self.list(ino, THREADS_MAX)?;
+                if self.shared.storage.far_end().is_some() {
+                    let model = &mut self.shared.state.lock().model;
+                    model.prelist.note_searched(&model.inodes, ino);
+                }
+                Ok(())
+            }
+            Fetch::Name(ino, ref name) => self.name(ino, name),
+            Fetch::Attributes(ino) => self.attributes(ino),
+            Fetch::Target(ino) => self.target(ino),
+            Fetch::Xattrs(ino) => self.xattrs(ino),
+            Fetch::Open(_) => Ok(()),
+            Fetch::Room(bytes) => self.make_room(bytes),
+            Fetch::Space => self.space(),
+            Fetch::Ability(ref ability) => self.ability(ability),
+            Fetch::FileSystemTraits => self.file_system_traits(),
+            Fetch::Moves(ino) => self.moves(ino),
+            Fetch::Writable(ino) => self.writable(ino),
+        }
+    }
+
+    fn fsync(&self, ino: Ino) -> Result<(), Errno> {
+        let drained = self.shared.drain_content(&mut |_| {});
+        self.shared.state.lock().model.graph.flush = false;
+        drained.map_err(|_| Errno::IO)?;
+        let job_dir = self.shared.state.lock().model.inodes.job_dir();
+        let synced = job_dir.map_or(Ok(()), |dir| self.shared.storage.sync_all(&dir));
+        synced.inspect_err(|errno| {
+            // Nothing tells of it twice, and the command may not care.
+            let mut state = self.shared.state.lock();
+            state.is_lost = true;
+            self.shared.fail(&mut state, ino, "sync", *errno);
+        })
+    }
+
     /// Counts a question and its answer.
     fn asking<T>(&self, ask: impl FnOnce() -> T) -> T {
         self.shared.asked.fetch_add(1, Ordering::Relaxed);
@@ -163,8 +170,8 @@ impl Fetcher<'_> {
             self.shared.progress.notify_all();
             let (looked, below) = listed?;
             state.pool.note_latency(begun.elapsed());
-            state.model.install_looked(ino, looked);
-            state.model.install_below(ino, below);
+            install_looked(&mut state.model, ino, looked);
+            install_below(&mut state.model, ino, below);
             return Ok(());
         }
         let listed = parking_lot::MutexGuard::unlocked(&mut state, || self.list_now(&route, threads, threads_max));
@@ -174,7 +181,7 @@ impl Fetcher<'_> {
         if matches!(looked, Looked::Listed(_)) {
             state.pool.note_latency(took);
         }
-        state.model.install_looked(ino, looked);
+        install_looked(&mut state.model, ino, looked);
         Ok(())
     }
 

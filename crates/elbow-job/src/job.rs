@@ -15,7 +15,7 @@ use crate::concurrency::Pool;
 use crate::descriptors::directory_handles;
 use crate::far_send;
 use crate::liveness::Lock;
-use crate::model::{Model, ModelConfig, Name, NewObject};
+use crate::model::{Model, ModelConfig, Name, NewObject, copy_range, namesakes};
 use crate::options::Options;
 use crate::prelist::Prelist;
 use crate::recording::Recording;
@@ -130,7 +130,7 @@ impl Job {
         };
         tracing::info!(?path, job = ?staging_name, "a job begins");
         let shared = Arc::new(Shared {
-            recording: options.recorder.clone().map(Recording::new),
+            recording: Recording::new(options.recorder.clone()),
             home,
             storage,
             root,
@@ -364,7 +364,7 @@ impl Job {
     /// # Errors
     /// EOPNOTSUPP where the bytes have to be read and written, else as [`write`](Self::write).
     pub fn copy(&self, from: (Ino, u64), to: (Ino, u64), length: u64, set_ids: SetIds) -> Answer<u64> {
-        self.operate(|model| model.copy(from, to, length, set_ids, &self.shared.gauge))
+        self.operate(|model| copy_range(model, from, to, length, set_ids, &self.shared.gauge))
     }
 
     /// fallocate(2) with KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE.
@@ -402,7 +402,7 @@ impl Job {
     /// `most` at most.
     #[must_use]
     pub fn namesakes(&self, ino: Ino, most: usize) -> Vec<Ino> {
-        self.shared.state.lock().model.inodes.namesakes(ino, most)
+        namesakes(&self.shared.state.lock().model.inodes, ino, most)
     }
 
     /// The path of an object below the job's directory, for messages. Of what nobody can reach any more, as far as it is known.

@@ -42,6 +42,38 @@ struct ActionStart {
     begun: Option<BegunAction>,
 }
 
+impl SharedState {
+    /// From here on an action is under way.
+    fn begin_action(&mut self, shared: &Shared, ino: Ino, action: &Action) -> ActionStart {
+        if let Ok(inode) = self.model.inodes.get_mut(ino) {
+            inode.work = Work::Running;
+        }
+        self.model.graph.hold(ino, action.keys());
+        let left = self.model.graph.left();
+        self.pool.meter.begin(left);
+        let journal_path = match action {
+            Action::Stage { .. } => self.model.inodes.old_path(ino),
+            Action::Create { at, .. } | Action::Move { to: at, .. } | Action::Link { to: at, .. } if at.visible => {
+                self.model.inodes.old_path(at.key.dir)
+            }
+            _ => std::path::PathBuf::new(),
+        };
+        let inode = self.model.inodes.get(ino);
+        let times_before = inode.map(|inode| inode.times_before()).unwrap_or_default();
+        let about = || {
+            let pending = self.model.graph.tally.as_mut().and_then(|tally| tally.take(ino));
+            (self.model.inodes.path(ino), pending)
+        };
+        let is_far = shared.storage.far_end().is_some();
+        let begun = shared.recording.begin(about, action, is_far);
+        ActionStart {
+            journal_path,
+            times_before,
+            begun,
+        }
+    }
+}
+
 impl Shared {
     /// Sees to it that somebody looks after the queue.
     pub(crate) fn call_worker(self: &Arc<Self>, state: &mut SharedState) {
@@ -237,35 +269,6 @@ impl Shared {
         self.end_visit(state, ino);
     }
 
-    /// From here on an action is under way.
-    fn begin_action(&self, state: &mut SharedState, ino: Ino, action: &Action) -> ActionStart {
-        if let Ok(inode) = state.model.inodes.get_mut(ino) {
-            inode.work = Work::Running;
-        }
-        state.model.graph.hold(ino, action.keys());
-        let left = state.model.graph.left();
-        state.pool.meter.begin(left);
-        let journal_path = match action {
-            Action::Stage { .. } => state.model.inodes.old_path(ino),
-            Action::Create { at, .. } | Action::Move { to: at, .. } | Action::Link { to: at, .. } if at.visible => {
-                state.model.inodes.old_path(at.key.dir)
-            }
-            _ => std::path::PathBuf::new(),
-        };
-        let inode = state.model.inodes.get(ino);
-        let times_before = inode.map(|inode| inode.times_before()).unwrap_or_default();
-        let begun = self.recording.as_ref().map(|recording| {
-            let pending = state.model.graph.tally.as_mut().and_then(|tally| tally.take(ino));
-            let is_far = self.storage.far_end().is_some();
-            recording.begin(state.model.inodes.path(ino), pending, action, is_far)
-        });
-        ActionStart {
-            journal_path,
-            times_before,
-            begun,
-        }
-    }
-
     /// An action is over.
     fn end_action(
         self: &Arc<Self>,
@@ -301,7 +304,7 @@ impl Shared {
             journal_path,
             times_before,
             begun,
-        } = self.begin_action(state, ino, action);
+        } = state.begin_action(self, ino, action);
         let written = Cell::new(0);
         let told = ActionSpan::of(action.operation(), || state.model.inodes.path(ino));
         let (result, took) = parking_lot::MutexGuard::unlocked(state, || {
@@ -330,7 +333,7 @@ impl Shared {
             let took = started.elapsed();
             let told = calls_of(&result);
             action_span::ended(told, took);
-            self.record(begun.as_ref(), told);
+            self.recording.end(begun.as_ref(), told);
             (result, took)
         });
         self.arriving.fetch_sub(written.get(), Ordering::Relaxed); // from here on the model knows
@@ -349,7 +352,7 @@ impl Shared {
             journal_path,
             times_before,
             begun,
-        } = self.begin_action(state, ino, action);
+        } = state.begin_action(self, ino, action);
         let makes_staging = matches!(**action, Action::Stage { .. });
         let context = Context {
             staging: makes_staging.then(|| self.staging_context()),
@@ -363,7 +366,7 @@ impl Shared {
             let took = sent.elapsed();
             let calls = result.as_ref().map(|far| far.done.calls).map_err(|errno| *errno);
             told.ended(calls, took);
-            shared.record(begun.as_ref(), calls);
+            shared.recording.end(begun.as_ref(), calls);
             let mut state = shared.state.lock();
             state.pool.answers.push_back(FarAnswered {
                 ino,
@@ -379,13 +382,6 @@ impl Shared {
             state.model.expect_directory(ino, at, handle);
             state.model.scheduler().wake_waiters(ino);
             self.call_worker(state);
-        }
-    }
-
-    /// Tells what came of an action, if somebody wants to know.
-    fn record(&self, begun: Option<&BegunAction>, result: Result<u64, Errno>) {
-        if let Some((recording, begun)) = self.recording.as_ref().zip(begun) {
-            recording.end(begun, result);
         }
     }
 

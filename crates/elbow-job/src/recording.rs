@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,7 +18,8 @@ use crate::tally::Pending;
 /// See the module's header.
 #[derive(Debug)]
 pub(crate) struct Recording {
-    recorder: Arc<dyn Recorder>,
+    /// Nobody wants to know where there is none.
+    recorder: Option<Arc<dyn Recorder>>,
     lanes: Mutex<Lanes>,
 }
 
@@ -35,21 +36,29 @@ pub(crate) struct BegunAction {
 }
 
 impl Recording {
-    pub(crate) fn new(recorder: Arc<dyn Recorder>) -> Self {
+    pub(crate) fn new(recorder: Option<Arc<dyn Recorder>>) -> Self {
         Self {
             recorder,
             lanes: Mutex::default(),
         }
     }
 
-    /// An action is about to be carried out on what has this path and has waited so long, by this thread or at the far end.
-    pub(crate) fn begin(&self, path: PathBuf, pending: Option<Pending>, action: &Action, is_far: bool) -> BegunAction {
+    /// An action is about to be carried out on what has this path and has waited so long, by this thread or at the far end. `None`: nobody wants
+    /// to know.
+    pub(crate) fn begin(
+        &self,
+        about: impl FnOnce() -> (PathBuf, Option<Pending>),
+        action: &Action,
+        is_far: bool,
+    ) -> Option<BegunAction> {
+        self.recorder.as_ref()?;
+        let (path, pending) = about();
         let began = Instant::now();
         let worker = match is_far {
             true => Worker::Far(self.lanes.lock().take()),
             false => Worker::Thread(thread_number()),
         };
-        BegunAction {
+        Some(BegunAction {
             operation: action.operation(),
             path,
             bytes: bytes_of(action),
@@ -57,15 +66,18 @@ impl Recording {
             queued: pending.map_or(began, |pending| pending.since),
             began,
             worker,
-        }
+        })
     }
 
     /// What came of it: the number of calls, or why it was refused.
-    pub(crate) fn end(&self, begun: &BegunAction, result: Result<u64, Errno>) {
+    pub(crate) fn end(&self, begun: Option<&BegunAction>, result: Result<u64, Errno>) {
+        let Some((recorder, begun)) = self.recorder.as_ref().zip(begun) else {
+            return;
+        };
         if let Worker::Far(lane) = begun.worker {
             self.lanes.lock().give_back(lane);
         }
-        self.recorder.action(&ActionRecord {
+        recorder.action(&ActionRecord {
             operation: begun.operation,
             path: &begun.path,
             bytes: begun.bytes,
@@ -78,13 +90,23 @@ impl Recording {
             refused: result.err(),
         });
     }
-    /// What the command waits for, on what has this path and with so many bytes.
-    pub(crate) fn waited<R>(&self, reason: WaitReason, path: &Path, bytes: u64, work: impl FnOnce() -> R) -> R {
-        let began = Instant::now();
+
+    /// Does for the command what it waits for, on what has this path and with so many bytes.
+    pub(crate) fn waited<R>(
+        &self,
+        reason: Option<WaitReason>,
+        path: impl FnOnce() -> PathBuf,
+        bytes: u64,
+        work: impl FnOnce() -> R,
+    ) -> R {
+        let Some((recorder, reason)) = self.recorder.as_ref().zip(reason) else {
+            return work();
+        };
+        let (path, began) = (path(), Instant::now());
         let result = work();
-        self.recorder.wait(&WaitRecord {
+        recorder.wait(&WaitRecord {
             reason,
-            path,
+            path: &path,
             bytes,
             began,
             ended: Instant::now(),
@@ -93,12 +115,13 @@ impl Recording {
         result
     }
 
-    /// A step of the end.
+    /// Does a step of the end.
     pub(crate) fn step<R>(&self, step: EndStep, counter: &StepCounter, work: impl FnOnce() -> R) -> R {
-        self.recorder.step_begins(step);
+        let Some(recorder) = &self.recorder else { return work() };
+        recorder.step_begins(step);
         let result = work();
         let steps = counter.so_far();
-        self.recorder.step_ends(step, steps.done, steps.bytes_done);
+        recorder.step_ends(step, steps.done, steps.bytes_done);
         result
     }
 }

@@ -19,13 +19,11 @@ use crate::far_send::PulseCounts;
 use crate::liveness::Lock;
 use crate::model::{Model, Name};
 use crate::options::Options;
-use crate::recorder::{EndStep, WaitReason};
 use crate::recording::Recording;
 use crate::report::{Counts, DeferredError};
 use crate::root_id::RootId;
 use crate::spill::SpillFile;
 use crate::staging::{JobHome, Manifest};
-use crate::step_counter::StepCounter;
 
 /// What the threads of a job share.
 pub(crate) struct Shared {
@@ -56,7 +54,7 @@ pub(crate) struct Shared {
     pub(crate) asked: Arc<AtomicU64>,
     pub(crate) answered: Arc<AtomicU64>,
     /// Where it is told what the job does, if somebody wants to know.
-    pub(crate) recording: Option<Recording>,
+    pub(crate) recording: Recording,
 }
 
 /// What a lock protects.
@@ -114,29 +112,6 @@ impl Shared {
         Manifest {
             save: self.options.save.clone(),
             ..Manifest::of_this_process(clock(), self.root_times, &self.options.command, home)
-        }
-    }
-
-    /// Does for the command what it waits for: on an object, with so many bytes.
-    pub(crate) fn waited<R>(
-        &self,
-        reason: Option<WaitReason>,
-        about: Option<Ino>,
-        bytes: u64,
-        work: impl FnOnce() -> R,
-    ) -> R {
-        let Some((recording, reason)) = self.recording.as_ref().zip(reason) else {
-            return work();
-        };
-        let path = about.map(|ino| self.state.lock().model.inodes.path(ino));
-        recording.waited(reason, &path.unwrap_or_default(), bytes, work)
-    }
-
-    /// Does a step of the end.
-    pub(crate) fn recorded<R>(&self, step: EndStep, counter: &StepCounter, work: impl FnOnce() -> R) -> R {
-        match &self.recording {
-            Some(recording) => recording.step(step, counter, work),
-            None => work(),
         }
     }
 }

@@ -323,7 +323,8 @@ impl Shared {
             return Ok(None);
         };
         let drafted = self
-            .recorded(EndStep::Record, &StepCounter::default(), || {
+            .recording
+            .step(EndStep::Record, &StepCounter::default(), || {
                 RecordDraft::write(&*self.storage, &job, &record)
             })
             .map_err(refused("writing the commit record"))?;
@@ -495,7 +496,7 @@ impl Shared {
         state.model.inodes.dir_at_mut(Ino::ROOT).staging = Staging::Wanted;
         state.model.scheduler().queue(Ino::ROOT);
         self.call_worker(&mut state);
-        self.recorded(EndStep::Stage, &StepCounter::default(), || {
+        self.recording.step(EndStep::Stage, &StepCounter::default(), || {
             self.wait_idle(&mut state, progress, Phase::Syncing);
         });
         let refused = state.errors.last().map(|error| Errno::from_raw_os_error(error.errno));
@@ -504,7 +505,7 @@ impl Shared {
 
     /// Brings everything queued to the storage and gives directories their final attributes, or says why not.
     pub(crate) fn drain(self: &Arc<Self>, progress: &mut dyn FnMut(&Progress)) -> Result<(), Cause> {
-        self.recorded(EndStep::Drain, &StepCounter::default(), || {
+        self.recording.step(EndStep::Drain, &StepCounter::default(), || {
             self.drain_content(progress)?;
             self.close_files();
             let mut state = self.state.lock();
@@ -642,7 +643,7 @@ impl Shared {
     }
 
     fn undo(self: &Arc<Self>, progress: &mut Hook<'_>) -> Result<(), JobError> {
-        self.recorded(EndStep::RollBack, &StepCounter::default(), || {
+        self.recording.step(EndStep::RollBack, &StepCounter::default(), || {
             self.stop(progress);
             self.close_files();
         });

@@ -58,7 +58,7 @@ impl Watch for Watched<'_, '_, '_> {
     }
 
     fn recorded<R>(&mut self, step: EndStep, work: impl FnOnce() -> R) -> R {
-        self.shared.recorded(step, &StepCounter::default(), work)
+        self.shared.recording.step(step, &StepCounter::default(), work)
     }
 }
 
@@ -99,7 +99,7 @@ impl Shared {
         counter: &StepCounter,
         work: impl Fn() -> R + Sync,
     ) -> R {
-        self.recorded(step, counter, || {
+        self.recording.step(step, counter, || {
             self.told_meanwhile(progress, phase_of(step), counter, work)
         })
     }

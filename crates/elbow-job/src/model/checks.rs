@@ -55,6 +55,21 @@ impl Checks<'_> {
         }
     }
 
+    /// Fails for a range of a file that may not be written. Gives where it ends.
+    pub(super) fn range(&self, ino: Ino, offset: u64, length: u64) -> Answer<u64> {
+        self.mutable(ino)?;
+        // The kernel knows nothing of such an attribute (chattr +a) behind FUSE, and lets all writes through.
+        if self.inodes.protection(ino) == Protection::AppendOnly && offset != self.inodes.get(ino)?.size {
+            return Err(Errno::PERM.into());
+        }
+        let end = offset
+            .checked_add(length)
+            .filter(|end| *end <= i64::MAX as u64)
+            .ok_or(Errno::FBIG)?;
+        self.inodes.known_file(ino)?;
+        Ok(end)
+    }
+
     /// Fails for a file that can have no more names.
     pub(super) fn links(&self, ino: Ino) -> Answer<()> {
         /// So many can be had everywhere.

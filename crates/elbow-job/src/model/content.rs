@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use elbow_file::{Errno, Protection};
+use elbow_file::Errno;
 
 use super::file_data::{Content, Segment, assemble};
 use super::fill::{MemoryPiece, Piece};
@@ -91,32 +91,18 @@ impl Model {
     ) -> Answer<usize> {
         // write(2) of nothing to a regular file changes neither times nor bits.
         if data.is_empty() {
-            return self.may_put(ino, offset, 0).map(|_| 0);
+            self.may_modify()?;
+            return self.checks().range(ino, offset, 0).map(|_| 0);
         }
         let length = data.len() as u64;
         // Before anything changes: when there is room, all of it is tried again.
         if gauge.load(Ordering::Relaxed) + length > self.config.memory_limit {
-            self.may_put(ino, offset, length)?;
+            self.may_modify()?;
+            self.checks().range(ino, offset, length)?;
             return Err(OpError::NeedsStorage(Fetch::Room(length)));
         }
         self.put(ino, offset, length, set_ids, |content| content.put(offset, data, gauge))?;
         Ok(data.len())
-    }
-
-    /// Whether a range of a file may be written. Gives where it ends.
-    fn may_put(&mut self, ino: Ino, offset: u64, length: u64) -> Answer<u64> {
-        self.may_modify()?;
-        self.checks().mutable(ino)?;
-        // The kernel knows nothing of such an attribute (chattr +a) behind FUSE, and lets all writes through.
-        if self.inodes.protection(ino) == Protection::AppendOnly && offset != self.inodes.get(ino)?.size {
-            return Err(Errno::PERM.into());
-        }
-        let end = offset
-            .checked_add(length)
-            .filter(|end| *end <= i64::MAX as u64)
-            .ok_or(Errno::FBIG)?;
-        self.inodes.known_file(ino)?;
-        Ok(end)
     }
 
     /// Something is written to a range of a file.
@@ -128,11 +114,13 @@ impl Model {
         set_ids: SetIds,
         write: impl FnOnce(&mut Content),
     ) -> Answer<()> {
-        let end = self.may_put(ino, offset, length)?;
+        self.may_modify()?;
+        let end = self.checks().range(ino, offset, length)?;
         self.traits.able_size(end)?;
         let taken = self.taken(ino, set_ids)?;
         // What is overwritten in memory has been promised room already.
-        self.reserve_gaps(ino, offset, end)?;
+        let covered = self.inodes.at(ino).content().expect("a file").dirty_within(offset, end);
+        self.space.reserve(length - covered, 0)?;
         let now = self.now;
         let inode = self.inodes.at_mut(ino);
         inode.size = inode.size.max(end);
@@ -142,16 +130,6 @@ impl Model {
         self.content_touched(ino, now);
         self.counts.bytes_acknowledged += length;
         Ok(())
-    }
-
-    fn reserve_gaps(&mut self, ino: Ino, start: u64, end: u64) -> Answer<()> {
-        let content = self.inodes.at(ino).content().expect("a file");
-        let covered: u64 = content
-            .dirty
-            .overlapping(start, end)
-            .map(|(r, _)| r.end - r.start)
-            .sum();
-        self.space.reserve(end - start - covered, 0)
     }
 
     pub(crate) fn content_touched(&mut self, ino: Ino, now: elbow_file::Time) {
@@ -241,11 +219,7 @@ impl Model {
             return;
         }
         let content = inode.content_mut().expect("a file");
-        let covered: u64 = content
-            .dirty
-            .overlapping(start, end)
-            .map(|(r, _)| r.end - r.start)
-            .sum();
+        let covered = content.dirty_within(start, end);
         content.dirty.insert(start, end, Piece::Zero);
         self.space.reserve_unchecked(end - start - covered);
     }

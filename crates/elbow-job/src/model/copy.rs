@@ -15,61 +15,57 @@ use super::file_data::{COPY_BYTES, SegmentSource};
 use super::fill::Piece;
 use super::{Inodes, Model};
 use crate::api::{Answer, Fetch, Ino, OpError, SetIds};
+use crate::routes::Routes;
 
-impl Inodes {
-    /// The first part of a range of a file that can be copied where the storage is: either all of it lies in an old file, or it is a hole.
-    fn first_at_rest(&self, ino: Ino, offset: u64, length: u64) -> Answer<(Range<u64>, bool)> {
-        let length = usize::try_from(length.min(COPY_BYTES)).expect("few bytes");
-        let segments = self.segments(ino, offset, length)?;
-        let Some(first) = segments.first() else {
-            return Ok((offset..offset, false));
-        };
-        let range = offset..offset + first.length as u64;
-        match first.source {
-            SegmentSource::Original(_) => Ok((range, true)),
-            SegmentSource::Piece(Piece::Zero) => Ok((range, false)),
-            _ => Err(Errno::OPNOTSUPP.into()),
-        }
+/// The first part of a range of a file that can be copied where the storage is: either all of it lies in an old file, or it is a hole.
+fn first_at_rest(inodes: &Inodes, ino: Ino, offset: u64, length: u64) -> Answer<(Range<u64>, bool)> {
+    let length = usize::try_from(length.min(COPY_BYTES)).expect("few bytes");
+    let segments = inodes.segments(ino, offset, length)?;
+    let Some(first) = segments.first() else {
+        return Ok((offset..offset, false));
+    };
+    let range = offset..offset + first.length as u64;
+    match first.source {
+        SegmentSource::Original(_) => Ok((range, true)),
+        SegmentSource::Piece(Piece::Zero) => Ok((range, false)),
+        _ => Err(Errno::OPNOTSUPP.into()),
     }
 }
 
-impl Model {
-    /// copy_file_range(2): gives how many bytes are copied, 0 at the end of the source. EOPNOTSUPP where they have to be read and written.
-    pub(crate) fn copy(
-        &mut self,
-        (from, from_offset): (Ino, u64),
-        (ino, offset): (Ino, u64),
-        length: u64,
-        set_ids: SetIds,
-        gauge: &Arc<AtomicU64>,
-    ) -> Answer<u64> {
-        if !self.config.has_far_end {
-            return Err(Errno::OPNOTSUPP.into());
-        }
-        let (range, has_data) = self.inodes.first_at_rest(from, from_offset, length)?;
-        let length = range.end - range.start;
-        if length == 0 {
-            return Ok(0);
-        }
-        if gauge.load(Ordering::Relaxed) + CHARGE_BYTES > self.config.memory_limit {
-            return Err(OpError::NeedsStorage(Fetch::Room(CHARGE_BYTES)));
-        }
-        let piece = match has_data {
-            true => Piece::Copy(self.piece_of(from, range.start, gauge)?),
-            false => Piece::Zero,
-        };
-        self.put(ino, offset, length, set_ids, |content| {
-            content.dirty.insert(offset, offset + length, piece);
-        })?;
-        Ok(length)
-    }
+fn piece_of(routes: &Routes<'_>, ino: Ino, offset: u64, gauge: &Arc<AtomicU64>) -> Answer<CopyPiece> {
+    let key = routes.inodes.get(ino)?.old_name().ok_or(Errno::OPNOTSUPP)?;
+    Ok(CopyPiece {
+        source: CopySource::counted(routes.route_dir(key.dir), key.name.clone(), gauge),
+        offset,
+    })
+}
 
-    fn piece_of(&self, ino: Ino, offset: u64, gauge: &Arc<AtomicU64>) -> Answer<CopyPiece> {
-        let key = self.inodes.get(ino)?.old_name().ok_or(Errno::OPNOTSUPP)?;
-        let route = self.routes().route_dir(key.dir);
-        Ok(CopyPiece {
-            source: CopySource::counted(route, key.name.clone(), gauge),
-            offset,
-        })
+/// copy_file_range(2): gives how many bytes are copied, 0 at the end of the source. EOPNOTSUPP where they have to be read and written.
+pub(crate) fn copy_range(
+    model: &mut Model,
+    (from, from_offset): (Ino, u64),
+    (ino, offset): (Ino, u64),
+    length: u64,
+    set_ids: SetIds,
+    gauge: &Arc<AtomicU64>,
+) -> Answer<u64> {
+    if !model.config.has_far_end {
+        return Err(Errno::OPNOTSUPP.into());
     }
+    let (range, has_data) = first_at_rest(&model.inodes, from, from_offset, length)?;
+    let length = range.end - range.start;
+    if length == 0 {
+        return Ok(0);
+    }
+    if gauge.load(Ordering::Relaxed) + CHARGE_BYTES > model.config.memory_limit {
+        return Err(OpError::NeedsStorage(Fetch::Room(CHARGE_BYTES)));
+    }
+    let piece = match has_data {
+        true => Piece::Copy(piece_of(&model.routes(), from, range.start, gauge)?),
+        false => Piece::Zero,
+    };
+    model.put(ino, offset, length, set_ids, |content| {
+        content.dirty.insert(offset, offset + length, piece);
+    })?;
+    Ok(length)
 }

@@ -132,6 +132,12 @@ impl Content {
         self.dirty.covered_bytes()
     }
 
+    /// Dirty bytes of a range, holes among them.
+    pub(super) fn dirty_within(&self, start: u64, end: u64) -> u64 {
+        let parts = self.dirty.overlapping(start, end);
+        parts.map(|(part, _)| part.end - part.start).sum()
+    }
+
     pub(super) fn set_size(&mut self, from: u64, to: u64) {
         if to <= from {
             // Also where the size stays as it is: that frees what is reserved behind it.

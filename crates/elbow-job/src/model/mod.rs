@@ -40,6 +40,7 @@ mod ledger;
 mod looked;
 mod mode;
 mod names;
+mod namesakes;
 mod reserve;
 mod schedule;
 mod traits;
@@ -58,6 +59,7 @@ use crate::report::Counts;
 use crate::routes::Routes;
 use checks::Checks;
 pub(crate) use config::{IN_TRANSIT, ModelConfig, Name};
+pub(crate) use copy::copy_range;
 pub(crate) use copy_source::CopyPiece;
 pub(crate) use file_data::{Content, EAGER_DRAIN_BYTES, Segment, SegmentSource};
 use fill::MemoryPiece;
@@ -66,8 +68,10 @@ pub(crate) use inodes::{
     Body, Dir, Dirty, EntryKey, FoundEntry, FoundXattrs, Inode, Inodes, Listing, Staging, Work, forget_handle,
 };
 pub(crate) use ledger::SpaceLedger;
+pub(crate) use looked::{install_below, install_looked};
 pub(crate) use mode::has_set_id;
 pub(crate) use names::NewObject;
+pub(crate) use namesakes::namesakes;
 pub(crate) use schedule::Scheduler;
 pub(crate) use traits::StorageTraits;
 pub(crate) use xattrs::{ACCESS_ACL, CAPABILITY, DEFAULT_ACL, apply_mode};

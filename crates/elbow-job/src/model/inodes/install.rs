@@ -54,14 +54,6 @@ impl Inodes {
         self.keep_handle(DirSide::Own(ino), listing.handle);
     }
 
-    /// The old directory that has this name on the storage, where the job has it under that name, too, and nobody has looked into it.
-    pub(crate) fn unlisted_old_dir(&self, key: &EntryKey) -> Option<Ino> {
-        let ino = *self.dir_at(key.dir).entries.get(&key.name)?;
-        let inode = self.at(ino);
-        let dir = inode.dir().ok()?;
-        (inode.old_name() == Some(key) && !dir.complete && !dir.closed).then_some(ino)
-    }
-
     /// A directory that may be entered and not be read.
     pub(crate) fn install_closed(&mut self, ino: Ino, handle: Handle, default_acl: Result<Vec<u8>, Errno>) {
         self.dir_at_mut(ino).closed = true;

@@ -192,29 +192,6 @@ impl Inodes {
     }
 
     /// The path of an object below the directory of the job, for people.
-    pub(crate) fn namesakes(&self, ino: Ino, most: usize) -> Vec<Ino> {
-        let Some(name) = self
-            .get(ino)
-            .ok()
-            .and_then(|inode| inode.names.first())
-            .map(|key| &key.name)
-        else {
-            return Vec::new();
-        };
-        let here = self.path(ino);
-        let same = self.all().filter(|(_, inode)| {
-            let is_old_file = inode.is_old() && inode.kind == FileType::File;
-            is_old_file && inode.names.first().is_some_and(|key| key.name == *name)
-        });
-        let mut later: Vec<(PathBuf, Ino)> = same
-            .map(|(other, _)| (self.path(other), other))
-            .filter(|(path, _)| *path > here)
-            .collect();
-        later.sort_unstable();
-        later.truncate(most);
-        later.into_iter().map(|(_, ino)| ino).collect()
-    }
-
     pub(crate) fn path(&self, ino: Ino) -> PathBuf {
         let mut parts: Vec<Name> = Vec::new();
         let mut at = ino;
