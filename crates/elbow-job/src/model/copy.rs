@@ -17,6 +17,8 @@ use super::{Inodes, Model};
 use crate::api::{Answer, Fetch, Ino, OpError, SetIds};
 use crate::routes::Routes;
 
+const OWNER_READ: u32 = 0o400;
+
 /// The first part of a range of a file that can be copied where the storage is: either all of it lies in an old file, or it is a hole.
 fn first_at_rest(inodes: &Inodes, ino: Ino, offset: u64, length: u64) -> Answer<(Range<u64>, bool)> {
     let length = usize::try_from(length.min(COPY_BYTES)).expect("few bytes");
@@ -33,7 +35,10 @@ fn first_at_rest(inodes: &Inodes, ino: Ino, offset: u64, length: u64) -> Answer<
 }
 
 fn piece_of(routes: &Routes<'_>, ino: Ino, offset: u64, gauge: &Arc<AtomicU64>) -> Answer<CopyPiece> {
-    let key = routes.inodes.get(ino)?.old_name().ok_or(Errno::OPNOTSUPP)?;
+    let inode = routes.inodes.get(ino)?;
+    // What the job alone lets its owner read, the far end cannot: the command is to hear that itself.
+    let seen = inode.seen().filter(|seen| seen.mode & OWNER_READ != 0);
+    let key = seen.and_then(|_| inode.old_name()).ok_or(Errno::OPNOTSUPP)?;
     Ok(CopyPiece {
         source: CopySource::counted(routes.route_dir(key.dir), key.name.clone(), gauge),
         offset,

@@ -18,7 +18,7 @@ use crate::staging::is_staging_name;
 pub(crate) struct FoundEntry {
     pub(crate) entry: DirEntry,
     pub(crate) stat: Option<Stat>,
-    /// It is known to have no extended attributes.
+    /// It was looked for extended attributes, and has none.
     pub(crate) has_no_xattrs: bool,
 }
 
