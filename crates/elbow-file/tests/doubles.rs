@@ -46,6 +46,7 @@ fn call_everything(storage: &dyn Storage, root: &Handle) -> elbow_file::Result<(
     supported(storage.punch(&file, 0, 2))?;
     supported(storage.allocate(&file, 0, 4, false))?;
     storage.next_data(&file, 0)?;
+    supported(storage.copy_range(&file, 0, &file, 2, 2).map(drop))?;
     storage.try_lock(&file)?;
     storage.identity(root)?;
     storage.file_system_traits(root)?;
