@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, PipeWriter};
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -288,16 +289,23 @@ impl<'a> Stage<'a> {
     fn finish(&self, command: &mut Command, said: &Path) -> io::Result<Option<i32>> {
         use std::os::unix::process::{CommandExt, ExitStatusExt};
         let (input, keep_open) = io::pipe()?;
+        let (all_ended, output) = io::pipe()?;
         let said = File::create(said)?;
         let mut child = command
             .stdin(input)
-            .stdout(Stdio::null())
+            .stdout(output)
             .stderr(said)
             .process_group(0)
             .spawn()?;
+        // It has the other ends of the pipes, too.
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         let ended = wait(&mut child)?;
-        // Workers that were left behind end when they see this.
+        // Workers that were left behind end when they see this. What they have written in memory is stored at the latest when they have ended.
         drop::<PipeWriter>(keep_open);
+        let ended = match ended {
+            Some(status) if closes(&all_ended)? => Some(status),
+            _ => None,
+        };
         let code = |status: ExitStatus| {
             status
                 .code()
@@ -320,15 +328,24 @@ fn text(path: &Path) -> String {
 fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     let pid = Pid::from_child(child);
     let fd = pidfd_open(pid, PidfdFlags::empty())?;
-    let patience = Timespec {
-        tv_sec: PATIENCE.as_secs().cast_signed(),
-        tv_nsec: 0,
-    };
-    if poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience))? > 0 {
+    if happens(&fd, PollFlags::IN)? {
         return child.wait().map(Some);
     }
     child.kill()?;
     let _ = kill_process_group(pid, Signal::KILL);
     child.wait()?;
     Ok(None)
+}
+
+/// Waits until nobody has the other end of a pipe any more, but not for ever.
+fn closes(pipe: &PipeReader) -> io::Result<bool> {
+    happens(pipe, PollFlags::empty())
+}
+
+fn happens(fd: &impl AsFd, what: PollFlags) -> io::Result<bool> {
+    let patience = Timespec {
+        tv_sec: PATIENCE.as_secs().cast_signed(),
+        tv_nsec: 0,
+    };
+    Ok(poll(&mut [PollFd::new(fd, what)], Some(&patience))? > 0)
 }
