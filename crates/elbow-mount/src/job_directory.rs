@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use elbow_file::Errno;
 use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags};
 
-use crate::mount_error::{MountError, errno_of, unreachable};
+use crate::mount_error::{MountError, unreachable};
 use crate::mount_table::{file_system_of, nested_mounts};
+use crate::passed::PassedThrough;
+use crate::real_path::directory;
 
 /// File systems that the kernel makes up: their files are switches and views, not data that a job could stage and
 /// rename. By name in the mount table, because devtmpfs has the number of tmpfs, which is storage.
@@ -47,7 +49,7 @@ const SYNTHETIC: [&str; 32] = [
     "usbfs",
 ];
 
-/// A directory that exists, may be written, and has nothing mounted below it.
+/// A directory that exists, may be written, and has nothing mounted below it, but in what is passed through.
 #[derive(Clone, Debug)]
 pub struct JobDirectory {
     path: PathBuf,
@@ -55,12 +57,15 @@ pub struct JobDirectory {
 }
 
 impl JobDirectory {
-    /// Checks a directory.
+    /// Checks a directory, of which some is passed through.
     ///
     /// # Errors
     /// What is wrong with it, and the way out.
-    pub fn check(path: &Path) -> Result<Self, MountError> {
+    pub fn check(path: &Path, passed: &PassedThrough) -> Result<Self, MountError> {
         let path = directory(path)?;
+        if passed.holds(&path) {
+            return Err(MountError::PassedWhole(path));
+        }
         let kind = file_system_of(&path)?.kind;
         if SYNTHETIC.contains(&kind.as_str()) {
             return Err(MountError::Synthetic { path, kind });
@@ -70,7 +75,8 @@ impl JobDirectory {
             return Err(MountError::ReadOnly(path));
         }
         may_write(&path)?;
-        let mounts = nested_mounts(&path)?;
+        let mut mounts = nested_mounts(&path)?;
+        mounts.retain(|mount| !passed.holds(mount));
         if !mounts.is_empty() {
             return Err(MountError::NestedMounts { path, mounts });
         }
@@ -97,14 +103,14 @@ impl JobDirectory {
         })
     }
 
-    /// Checks several directories, which must lie apart.
+    /// Checks several directories, which must lie apart; nothing of them is passed through.
     ///
     /// # Errors
     /// What is wrong with the first bad one.
     pub fn check_all(paths: &[PathBuf]) -> Result<Vec<Self>, MountError> {
         let places = paths
             .iter()
-            .map(|path| Self::check(path))
+            .map(|path| Self::check(path, &PassedThrough::default()))
             .collect::<Result<Vec<_>, _>>()?;
         Self::lie_apart(&places)?;
         Ok(places)
@@ -150,19 +156,6 @@ impl JobDirectory {
     }
 }
 
-/// The path of an existing directory, absolute and without symbolic links.
-fn directory(path: &Path) -> Result<PathBuf, MountError> {
-    let real = path
-        .canonicalize()
-        .map_err(|error| unreachable(path, errno_of(&error)))?;
-    let stat = rustix::fs::stat(&real).map_err(|errno| unreachable(path, errno))?;
-    if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
-        Ok(real)
-    } else {
-        Err(MountError::NotADirectory(path.to_owned()))
-    }
-}
-
 /// May everybody search a directory? An access control list can deny it to some: then not.
 fn lets_all_pass(path: &Path) -> Result<bool, MountError> {
     const SEARCH: u32 = 0o011;
@@ -189,10 +182,14 @@ mod tests {
     use super::*;
     use crate::mount_table::FILE_SYSTEM;
 
+    fn check(path: &Path) -> Result<JobDirectory, MountError> {
+        JobDirectory::check(path, &PassedThrough::default())
+    }
+
     #[test]
     fn a_missing_directory_and_a_file_are_told_apart() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let missing = JobDirectory::check(&dir.path().join("no")).expect_err("it is missing");
+        let missing = check(&dir.path().join("no")).expect_err("it is missing");
         assert!(
             matches!(
                 missing,
@@ -205,16 +202,16 @@ mod tests {
         );
         let file = dir.path().join("file");
         std::fs::write(&file, "x").expect("a file");
-        let error = JobDirectory::check(&file).expect_err("it is a file");
+        let error = check(&file).expect_err("it is a file");
         assert!(matches!(error, MountError::NotADirectory(_)), "{error}");
-        let error = JobDirectory::check(&file.join("below")).expect_err("it is below a file");
+        let error = check(&file.join("below")).expect_err("it is below a file");
         assert!(matches!(error, MountError::NotADirectory(_)), "{error}");
     }
 
     /// A job over /proc began, and failed in the background.
     #[test]
     fn what_the_kernel_makes_up_is_no_place_for_a_job() {
-        let error = JobDirectory::check(Path::new("/proc/self")).expect_err("procfs");
+        let error = check(Path::new("/proc/self")).expect_err("procfs");
         assert!(
             matches!(&error, MountError::Synthetic { kind, .. } if kind == "proc"),
             "{error}"

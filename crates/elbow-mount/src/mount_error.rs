@@ -48,8 +48,8 @@ pub enum MountError {
     },
     /// Other file systems are mounted inside.
     #[error(
-        "{}: other file systems are mounted inside it ({}), which one transaction cannot cover; unmount them, or name \
-         directories without mounts (`elbow run --on DIR --on DIR`)", path.display(), list(mounts)
+        "{}: other file systems are mounted inside it ({}), which one transaction cannot cover; unmount them, name \
+         directories without mounts (`elbow run --on DIR --on DIR`), or leave them out of it (`--pass-through MOUNT`)", path.display(), list(mounts)
     )]
     NestedMounts {
         /// The directory.
@@ -57,6 +57,19 @@ pub enum MountError {
         /// Mount points inside it.
         mounts: Vec<PathBuf>,
     },
+    /// What was to be passed through is no directory, or not there.
+    #[error("{}: cannot be passed through: {}; make the directory first, it is no part of the job", path.display(), words(*errno))]
+    NotPassed {
+        /// As it was named.
+        path: PathBuf,
+        /// What the system answered.
+        errno: Errno,
+    },
+    /// Nothing of a directory is left for the job.
+    #[error(
+        "{}: all of it is passed through, so that nothing is left for a job; name directories in it", .0.display()
+    )]
+    PassedWhole(PathBuf),
     /// One directory of a job inside another.
     #[error("{}", overlap(outer, inner))]
     Overlapping {
@@ -128,6 +141,7 @@ impl MountError {
         match self {
             Self::Unreachable { errno, .. }
             | Self::Unwritable { errno, .. }
+            | Self::NotPassed { errno, .. }
             | Self::NoFuse { errno }
             | Self::NoUserNamespace { errno, .. }
             | Self::NotPermitted { errno, .. }
@@ -144,11 +158,13 @@ impl MountError {
         match self {
             Self::Unreachable { path, .. }
             | Self::Unwritable { path, .. }
+            | Self::NotPassed { path, .. }
             | Self::Synthetic { path, .. }
             | Self::NestedMounts { path, .. }
             | Self::Fusermount { path, .. }
             | Self::NotADirectory(path)
             | Self::ReadOnly(path)
+            | Self::PassedWhole(path)
             | Self::Overlapping { inner: path, .. } => Some(path),
             _ => None,
         }

@@ -8,6 +8,8 @@
 //!   ordinary user:  unshare(user, mount)  map own and subordinate ids    bind the hidden mount over DIR      chdir   exec
 //! ```
 //!
+//! What is passed through is taken hold of before DIR is covered, and laid over its place afterwards.
+//!
 //! Slaves, not private: what the machine mounts later still appears inside; nothing from inside gets out. An
 //! ordinary user keeps uid, gid and supplementary groups; capabilities in the new user namespace are lost with
 //! exec, because the uid there is not 0. A step that fails is reported through a pipe with its errno.
@@ -34,6 +36,7 @@ use crate::copies::Copies;
 use crate::id_maps::IdMaps;
 use crate::job_directory::JobDirectory;
 use crate::mount_error::{MountError, failed};
+use crate::passed::{Passage, PassedThrough};
 use crate::step::{STEPS, Step};
 use crate::subordinate::{Request, SubordinateIds};
 use crate::user_namespace;
@@ -52,6 +55,7 @@ pub struct ChildState {
 /// The way of a child into its namespace.
 pub struct NamespaceEntry {
     attachments: Vec<Attachment>,
+    passages: Vec<Passage>,
     working_directory: Option<CString>,
     id_maps: Option<IdMaps>,
     /// Who maps subordinate ids.
@@ -76,7 +80,7 @@ enum Mounted {
 pub struct Report(OwnedFd);
 
 impl NamespaceEntry {
-    /// Prepares a namespace in which each connection lies over its place.
+    /// Prepares a namespace in which each connection lies over its place, but for what is passed through there.
     ///
     /// `working_directory` is entered again inside, if it lies in one of the places.
     ///
@@ -84,15 +88,20 @@ impl NamespaceEntry {
     /// A path contains a zero byte, or there are too many open files.
     pub fn new(
         mounts: &[(&Connection, &JobDirectory)],
+        passed: &PassedThrough,
         working_directory: Option<&Path>,
         state: ChildState,
     ) -> io::Result<Self> {
         let needs_ids = !rustix::process::geteuid().is_root() && user_namespace::namespace().is_none();
         let subordinate = needs_ids.then(SubordinateIds::of_this_user).flatten();
         let attachments = mounts.iter().map(|(connection, place)| attachment(connection, place));
+        let passages = mounts.iter().flat_map(|(_, place)| passed.within(place.path()));
         let covered = |dir: &&Path| mounts.iter().any(|(_, place)| dir.starts_with(place.path()));
         Ok(Self {
             attachments: attachments.collect::<io::Result<_>>()?,
+            passages: passages
+                .map(|path| c_string(path).map(Passage::of))
+                .collect::<io::Result<_>>()?,
             working_directory: working_directory.filter(covered).map(c_string).transpose()?,
             id_maps: needs_ids.then(IdMaps::own),
             // Without it the own ids are mapped.
@@ -111,7 +120,7 @@ impl NamespaceEntry {
     /// # Errors
     /// There can be no pipe.
     #[allow(unsafe_code)]
-    pub fn on_exec(self, command: &mut Command) -> io::Result<Report> {
+    pub fn on_exec(mut self, command: &mut Command) -> io::Result<Report> {
         let (reading, writing) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let enter = move || self.enter().map_err(|(step, errno)| report(&writing, step, errno));
         // SAFETY: `enter` only makes system calls, on memory that was allocated before the fork.
@@ -119,7 +128,7 @@ impl NamespaceEntry {
         Ok(Report(reading))
     }
 
-    fn enter(&self) -> Result<(), (Step, Errno)> {
+    fn enter(&mut self) -> Result<(), (Step, Errno)> {
         let at = |step| move |errno| (step, errno);
         if let Some(namespace) = user_namespace::namespace() {
             join(namespace).map_err(at(Step::Unshare))?;
@@ -132,8 +141,14 @@ impl NamespaceEntry {
         let slaves = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         rustix::mount::mount_change(c"/", slaves).map_err(at(Step::Separate))?;
         self.copies.lay();
+        for passage in &mut self.passages {
+            passage.take().map_err(at(Step::TakePassed))?;
+        }
         for attachment in &self.attachments {
             attachment.attach().map_err(at(Step::Attach))?;
+        }
+        for passage in &mut self.passages {
+            passage.lay().map_err(at(Step::LayPassed))?;
         }
         if let Some(dir) = &self.working_directory {
             rustix::process::chdir(dir.as_c_str()).map_err(at(Step::ChangeDirectory))?;
@@ -268,6 +283,7 @@ mod tests {
         };
         let entry = NamespaceEntry {
             attachments: vec![missing],
+            passages: Vec::new(),
             working_directory: None,
             id_maps: None,
             mapper: None,

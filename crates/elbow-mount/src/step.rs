@@ -21,6 +21,10 @@ pub enum Step {
     Separate,
     /// Laying the mount over its directory.
     Attach,
+    /// Taking hold of a directory that is passed through.
+    TakePassed,
+    /// Laying it over its place in the job.
+    LayPassed,
     /// Entering the current directory again.
     ChangeDirectory,
     /// Giving the command the limits, umask and signals that we were started with.
@@ -28,7 +32,7 @@ pub enum Step {
 }
 
 /// All steps, by number.
-pub(crate) const STEPS: [Step; 9] = [
+pub(crate) const STEPS: [Step; 11] = [
     Step::ReadMounts,
     Step::Mount,
     Step::OpenRoot,
@@ -36,6 +40,8 @@ pub(crate) const STEPS: [Step; 9] = [
     Step::MapIds,
     Step::Separate,
     Step::Attach,
+    Step::TakePassed,
+    Step::LayPassed,
     Step::ChangeDirectory,
     Step::Restore,
 ];
@@ -50,6 +56,8 @@ impl fmt::Display for Step {
             Step::MapIds => "cannot keep the user and group in a new user namespace",
             Step::Separate => "cannot make the mounts private",
             Step::Attach => "cannot lay the mount over its directory",
+            Step::TakePassed => "cannot take hold of a directory that is passed through",
+            Step::LayPassed => "cannot lay a directory that is passed through over its place in the job",
             Step::ChangeDirectory => "cannot enter the current directory inside the mount",
             Step::Restore => "cannot restore limits, umask or signals for the command",
         })

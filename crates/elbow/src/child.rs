@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::Sender;
 
-use elbow_mount::{ChildState, Connection, JobDirectory, MountError, NamespaceEntry, Watcher};
+use elbow_mount::{ChildState, Connection, JobDirectory, MountError, NamespaceEntry, PassedThrough, Watcher};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -38,20 +38,26 @@ pub(crate) enum NotStarted {
 pub(crate) fn start(
     words: &[OsString],
     mounts: &[(&Connection, &JobDirectory)],
+    passed: &PassedThrough,
     state: ChildState,
     events: Sender<Event>,
     watcher: &Watcher,
 ) -> Result<Running, NotStarted> {
     let _ = watcher.command();
-    let child = spawn(words, mounts, state)?;
+    let child = spawn(words, mounts, passed, state)?;
     // One that has ended has nobody to be watched; one that may not be looked at still dies with us itself.
     let _ = watcher.namespace_of(pid(&child));
     Running::of(child, events).map_err(NotStarted::Other)
 }
 
-fn spawn(words: &[OsString], mounts: &[(&Connection, &JobDirectory)], state: ChildState) -> Result<Child, NotStarted> {
+fn spawn(
+    words: &[OsString],
+    mounts: &[(&Connection, &JobDirectory)],
+    passed: &PassedThrough,
+    state: ChildState,
+) -> Result<Child, NotStarted> {
     let working_directory = std::env::current_dir().ok();
-    let entry = NamespaceEntry::new(mounts, working_directory.as_deref(), state).map_err(NotStarted::Other)?;
+    let entry = NamespaceEntry::new(mounts, passed, working_directory.as_deref(), state).map_err(NotStarted::Other)?;
     let (program, arguments) = words
         .split_first()
         .ok_or_else(|| NotStarted::Other(io::ErrorKind::InvalidInput.into()))?;

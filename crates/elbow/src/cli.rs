@@ -47,6 +47,9 @@ Examples:
       elbow run --publish eager -- ./simulate &
       tail -F run.log
 
+  Checkpoints and logs that are to stay whatever becomes of the job:
+      elbow run --pass-through checkpoints --pass-through logs -- ./simulate
+
   In a batch script: start over up to twice, and spill to the node's own disk:
       elbow run --retry 2 --scratch \"$TMPDIR\" --on \"$RESULTS\" -- ./flaky.sh
 
@@ -301,6 +304,9 @@ pub(crate) struct RunArgs {
     /// Directory of the transaction; may be repeated [default: the current directory].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) on: Vec<PathBuf>,
+    /// Directory in DIR that is no part of the transaction: what COMMAND does there is done at once, and stays; may be repeated.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
+    pub(crate) pass_through: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) by: ViaArgs,
     #[command(flatten)]

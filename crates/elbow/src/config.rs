@@ -46,6 +46,8 @@ struct Setting {
     section: &'static str,
     key: &'static str,
     value: Option<String>,
+    #[serde(skip)]
+    is_list: bool,
     /// `default`, the name of a variable, or `file:line`.
     origin: String,
 }
@@ -97,6 +99,7 @@ fn setting(key: &'static Key, settings: &Settings) -> Setting {
     Setting {
         section: key.section,
         key: key.name,
+        is_list: key.is_list(),
         value: settings.value(key).map(str::to_owned).or_else(|| built_in(key)),
         origin: settings.origin(key).map_or("default".into(), ToString::to_string),
     }
@@ -123,6 +126,10 @@ impl Setting {
         let line = match self.value.as_deref() {
             Some(value @ ("true" | "false")) => format!("{} = {value}", self.key),
             Some(value) if value.parse::<i64>().is_ok() => format!("{} = {value}", self.key),
+            Some(value) if self.is_list => {
+                let paths: Vec<&str> = value.split(':').collect();
+                format!("{} = {}", self.key, toml::Value::from(paths))
+            }
             Some(value) => format!("{} = {}", self.key, toml::Value::from(value)),
             None => format!("# {} is not set", self.key),
         };

@@ -14,7 +14,7 @@ use elbow_file::{Handle, RealStorage, Storage};
 use elbow_job::{
     Abandoned, Cause, Job, JobError, Kept, Options, Outcome, RecoverAction, Recovered, SavedJob, UnfinishedJob,
 };
-use elbow_mount::{JobDirectory, MountError};
+use elbow_mount::{JobDirectory, MountError, PassedThrough};
 use elbow_remote::Ssh;
 
 use crate::cli::{self, JobArgs, ViaArgs};
@@ -176,22 +176,30 @@ impl Site {
 
     /// Opens one directory, which may be reached by ssh.
     pub(crate) fn open_one(directory: &Path, by: &ViaArgs) -> anyhow::Result<Self> {
-        let (sites, _) = Self::open_via(&[directory.to_owned()], by)?;
+        let (sites, _) = Self::open_via(&[directory.to_owned()], by, &PassedThrough::default())?;
         sites.into_iter().next().context("no directory")
     }
 
     /// Opens directories that may be reached by ssh. Gives also what is worth knowing of how.
-    pub(crate) fn open_via(directories: &[PathBuf], by: &ViaArgs) -> anyhow::Result<(Vec<Self>, Vec<String>)> {
+    pub(crate) fn open_via(
+        directories: &[PathBuf],
+        by: &ViaArgs,
+        passed: &PassedThrough,
+    ) -> anyhow::Result<(Vec<Self>, Vec<String>)> {
         let (mut sites, mut notes) = (Vec::new(), Vec::new());
         for (directory, far) in directories.iter().zip(by.of_each(directories)?) {
             let optional = far.as_ref().is_some_and(|far| far.is_optional);
             let through_the_mount =
-                |directory: &PathBuf| Ok::<_, anyhow::Error>(Self::open(JobDirectory::check(directory)?)?);
+                |directory: &PathBuf| Ok::<_, anyhow::Error>(Self::open(JobDirectory::check(directory, passed)?)?);
             let Some(far) = far else {
                 sites.push(through_the_mount(directory)?);
                 continue;
             };
             match Self::connect(directory, &far, by.compresses()) {
+                Ok((site, _)) if !optional && passed.within(site.path()).next().is_some() => bail!(
+                    "{}: what is passed through goes by the mount, and the job does not; leave out --via, or --pass-through",
+                    site.path().display()
+                ),
                 Ok((site, how)) => {
                     notes.push(format!("{} is stored {how}", directory.display()));
                     sites.push(site);

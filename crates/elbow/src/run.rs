@@ -24,7 +24,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
 use elbow_job::{Job, Keep, Outcome, Progress, Recorder};
-use elbow_mount::{ChildState, Connection, Front, FrontOptions, Session, Watcher, end_connection};
+use elbow_mount::{ChildState, Connection, Front, FrontOptions, PassedThrough, Session, Watcher, end_connection};
 use rustix::process::Signal;
 
 use crate::child::{self, NotStarted, Running};
@@ -134,7 +134,8 @@ fn attempts(
     } else {
         args.on.clone()
     };
-    let (sites, notes) = Site::open_via(&directories, &args.by)?;
+    let passed = PassedThrough::check(&args.pass_through, &directories)?;
+    let (sites, notes) = Site::open_via(&directories, &args.by, &passed)?;
     let (scratch, note) = job::scratch(&args.job)?;
     so_far.note(job::memory_note(&args.job).into_iter().chain(note));
     if !args.quiet {
@@ -153,6 +154,7 @@ fn attempts(
         args,
         started,
         sites,
+        passed,
         scratch,
         state,
         events,
@@ -183,6 +185,7 @@ struct Runner<'a> {
     args: &'a RunArgs,
     started: SystemTime,
     sites: Vec<Site>,
+    passed: PassedThrough,
     scratch: Option<PathBuf>,
     state: ChildState,
     events: Sender<Event>,
@@ -315,7 +318,14 @@ impl Runner<'_> {
         let began = Instant::now();
         let mounts: Vec<_> = mounted.iter().map(|m| (&m.connection, &m.site.place)).collect();
         let events = self.events.clone();
-        match child::start(&self.args.command, &mounts, self.state, events, self.watcher) {
+        match child::start(
+            &self.args.command,
+            &mounts,
+            &self.passed,
+            self.state,
+            events,
+            self.watcher,
+        ) {
             Ok(running) => {
                 mounted.iter_mut().for_each(|m| m.connection.hide());
                 self.command.store(running.process(), Ordering::Relaxed);

@@ -11,7 +11,7 @@ use anyhow::Context;
 use clap::{Args, ValueHint};
 use elbow_file::{Handle, RealStorage, Storage};
 use elbow_job::{FarJobs, RecoverAction};
-use elbow_mount::JobDirectory;
+use elbow_mount::{JobDirectory, PassedThrough};
 use elbow_remote::{SwappedIds, greeted};
 
 use crate::exit;
@@ -77,6 +77,6 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn opened(args: &ServeArgs) -> anyhow::Result<Handle> {
-    let place = JobDirectory::check(&args.root)?;
+    let place = JobDirectory::check(&args.root, &PassedThrough::default())?;
     RealStorage::open_root(place.path()).with_context(|| format!("opening {}", place.path().display()))
 }

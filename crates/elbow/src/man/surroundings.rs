@@ -98,6 +98,11 @@ const ENVIRONMENT: &[Entry] = &[
     ("ELBOW_IN_FLIGHT", "The same for --in-flight.", JOBS),
     ("ELBOW_DURABLE", "true or false: the same for --durable.", JOBS),
     ("ELBOW_COMPRESS", "The same for --compress.", REACHED),
+    (
+        "ELBOW_PASS_THROUGH",
+        "As --pass-through, without it: directories, with colons between them.",
+        &["elbow-run"],
+    ),
     ("ELBOW_RETRY", "The same for --retry.", &["elbow-run"]),
     ("ELBOW_QUIET", "true or false: the same for --quiet.", &["elbow-run"]),
     ("ELBOW_PROGRESS", "The same for --progress.", &["elbow-run"]),

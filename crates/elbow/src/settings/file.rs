@@ -71,6 +71,10 @@ pub(super) enum Reason {
     NoFlag(&'static str),
     #[error("`{name}` is text in quotation marks{}", if *may_be_number { ", or a whole number" } else { "" })]
     NoText { name: &'static str, may_be_number: bool },
+    #[error("`{0}` is a list of paths: [\"a\", \"b\"]")]
+    NoPaths(&'static str),
+    #[error("{0}: a path with a colon can be named on the command line only")]
+    Colon(String),
     #[error("the path of this file is not UTF-8")]
     PathNotUtf8,
     /// What the option says.
@@ -245,11 +249,9 @@ fn value_of(key: &Key, value: &Spanned<DeValue<'_>>, file: &Path) -> Result<Stri
     let text = match (value.get_ref(), key.kind) {
         (DeValue::Boolean(is_so), Kind::Flag) => return Ok(is_so.to_string()),
         (_, Kind::Flag) => return Err(Reason::NoFlag(key.name)),
-        (DeValue::String(text), Kind::Path) => {
-            let directory = file.parent().unwrap_or(Path::new("/"));
-            let path = directory.join(&**text);
-            path.to_str().ok_or(Reason::PathNotUtf8)?.to_owned()
-        }
+        (DeValue::String(text), Kind::Path) => beside(file, text)?,
+        (DeValue::Array(paths), Kind::Paths) => return joined(key, paths, file),
+        (_, Kind::Paths) => return Err(Reason::NoPaths(key.name)),
         (DeValue::String(text), Kind::Text) => text.to_string(),
         (DeValue::Integer(number), Kind::Text) => number.to_string(),
         _ => {
@@ -262,6 +264,26 @@ fn value_of(key: &Key, value: &Spanned<DeValue<'_>>, file: &Path) -> Result<Stri
     checked(key, &text).map(|()| text)
 }
 
+/// A path as a file says it.
+fn beside(file: &Path, path: &str) -> Result<String, Reason> {
+    let directory = file.parent().unwrap_or(Path::new("/"));
+    let path = directory.join(path);
+    path.to_str().map(str::to_owned).ok_or(Reason::PathNotUtf8)
+}
+
+/// Several paths, as a variable says them.
+fn joined(key: &Key, paths: &[Spanned<DeValue<'_>>], file: &Path) -> Result<String, Reason> {
+    let each = paths.iter().map(|path| match path.get_ref() {
+        DeValue::String(path) => beside(file, path),
+        _ => Err(Reason::NoPaths(key.name)),
+    });
+    let paths = each.collect::<Result<Vec<_>, _>>()?;
+    if let Some(path) = paths.iter().find(|path| path.contains(':')) {
+        return Err(Reason::Colon(path.clone()));
+    }
+    Ok(paths.join(":"))
+}
+
 /// Whether the option takes a value.
 pub(super) fn checked(key: &Key, value: &str) -> Result<(), Reason> {
     if key.kind == Kind::Flag {
@@ -269,6 +291,9 @@ pub(super) fn checked(key: &Key, value: &str) -> Result<(), Reason> {
             "true" | "false" => Ok(()),
             _ => Err(Reason::NoFlag(key.name)),
         };
+    }
+    if key.is_list() {
+        return Ok(()); // A path is a path.
     }
     let target = &key.commands[0];
     let option = format!("--{}={value}", key.name);
@@ -313,6 +338,8 @@ mod tests {
             ("/x/tmp".into(), "2".into())
         );
         assert_eq!(entries[&("run", "retry")].line, 7);
+        let listed = parse(Path::new("/x/.elbow.toml"), "[run]\npass-through = [\"a\", \"/b/c\"]\n").expect("a list");
+        assert_eq!(listed[&("run", "pass-through")].value, "/x/a:/b/c");
         assert!(parse(Path::new("x"), "").expect("nothing").is_empty());
         assert!(parse(Path::new("x"), "[job]\n").expect("nothing").is_empty());
     }
@@ -343,6 +370,12 @@ mod tests {
             ),
             ("[job]\nscratch = 1\n", ":2: `scratch` is text in quotation marks"),
             ("[job]\nmem = 1\nmem = 2\n", ":3: duplicate key"),
+            (
+                "[run]\npass-through = \"a\"\n",
+                ":2: `pass-through` is a list of paths: [\"a\", \"b\"]",
+            ),
+            ("[run]\npass-through = [1]\n", ":2: `pass-through` is a list of paths"),
+            ("[run]\npass-through = [\"a:b\"]\n", ":2: /x/a:b: a path with a colon"),
             ("[job\n", ":1: "),
         ] {
             let told = mistake(text);

@@ -1,5 +1,7 @@
 //! Which options can be set: those that say how something is done, and none that say what is done.
 
+use std::ffi::OsString;
+
 /// How the value of an option is written in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -9,6 +11,8 @@ pub(crate) enum Kind {
     Flag,
     /// A path; a relative one begins at the directory of the file.
     Path,
+    /// Several of these.
+    Paths,
 }
 
 /// A command that has an option: the words that name it, and more that it cannot do without.
@@ -34,6 +38,22 @@ impl Key {
     pub(crate) fn command<'a>(&self, root: &'a clap::Command) -> Option<&'a clap::Command> {
         let mut path = self.commands[0].path.iter();
         path.try_fold(root, |command, word| command.find_subcommand(word))
+    }
+
+    /// What the option is given, from the text of its value: paths are joined by colons there, as in a variable.
+    pub(super) fn words(&self, value: &str) -> Vec<OsString> {
+        match self.kind {
+            Kind::Paths => std::env::split_paths(value)
+                .filter(|path| !path.as_os_str().is_empty())
+                .map(OsString::from)
+                .collect(),
+            Kind::Text | Kind::Flag | Kind::Path => vec![value.into()],
+        }
+    }
+
+    /// Whether its value is a list.
+    pub(crate) fn is_list(&self) -> bool {
+        self.kind == Kind::Paths
     }
 
     /// What clap calls the option.
@@ -87,7 +107,7 @@ const fn key(
 }
 
 /// All of them, in the order in which they are shown.
-pub(crate) const KEYS: [Key; 17] = [
+pub(crate) const KEYS: [Key; 18] = [
     key("job", "publish", Kind::Text, "ELBOW_PUBLISH", JOBS),
     key("job", "on-conflict", Kind::Text, "ELBOW_ON_CONFLICT", JOBS),
     key("job", "mem", Kind::Text, "ELBOW_MEM", JOBS),
@@ -96,6 +116,7 @@ pub(crate) const KEYS: [Key; 17] = [
     key("job", "durable", Kind::Flag, "ELBOW_DURABLE", JOBS),
     key("job", "via", Kind::Text, "ELBOW_VIA", REACHED),
     key("job", "compress", Kind::Text, "ELBOW_COMPRESS", REACHED),
+    key("run", "pass-through", Kind::Paths, "ELBOW_PASS_THROUGH", ONLY_RUN),
     key("run", "retry", Kind::Text, "ELBOW_RETRY", ONLY_RUN),
     key("run", "quiet", Kind::Flag, "ELBOW_QUIET", ONLY_RUN),
     key("run", "progress", Kind::Text, "ELBOW_PROGRESS", ONLY_RUN),

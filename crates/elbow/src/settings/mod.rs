@@ -37,7 +37,7 @@ pub(crate) fn applied(cli: &Cli) -> anyhow::Result<Option<Cli>> {
     let mut command = Cli::command();
     for key in keys::of(path) {
         if let Some(value) = settings.value(key) {
-            command = with_default(command, path, &key.id(), value.into());
+            command = with_default(command, path, &key.id(), key.words(value));
         }
     }
     let matches = command.try_get_matches_from(std::env::args_os());
@@ -47,13 +47,15 @@ pub(crate) fn applied(cli: &Cli) -> anyhow::Result<Option<Cli>> {
         .map_err(|error| anyhow::anyhow!(file::first_line(&error)))
 }
 
-fn with_default(command: Command, path: &[&str], id: &str, value: OsString) -> Command {
+fn with_default(command: Command, path: &[&str], id: &str, values: Vec<OsString>) -> Command {
     let id = id.to_owned();
     match path {
-        [] => command.mut_arg(id, |option| option.default_value(clap::builder::OsStr::from(value))),
+        [] => command.mut_arg(id, |option| {
+            option.default_values(values.into_iter().map(clap::builder::OsStr::from))
+        }),
         [name, rest @ ..] => {
             let rest = rest.to_vec();
-            command.mut_subcommand(*name, move |inner| with_default(inner, &rest, &id, value))
+            command.mut_subcommand(*name, move |inner| with_default(inner, &rest, &id, values))
         }
     }
 }
@@ -100,15 +102,20 @@ mod tests {
     #[test]
     fn what_is_set_is_a_default_and_gives_way_to_an_option() {
         let parsed = |words: &[&str]| {
-            let command = with_default(Cli::command(), &["run"], "retry", "3".into());
-            let command = with_default(command, &["run"], "durable", "true".into());
+            let command = with_default(Cli::command(), &["run"], "retry", vec!["3".into()]);
+            let command = with_default(command, &["run"], "durable", vec!["true".into()]);
+            let command = with_default(command, &["run"], "pass_through", vec!["a".into(), "b".into()]);
             let matches = command.try_get_matches_from(words).expect("a command line");
             match Cli::from_arg_matches(&matches).expect("a command").command {
-                cli::Command::Run(args) => (args.retry, args.job.durable),
+                cli::Command::Run(args) => (args.retry, args.job.durable, args.pass_through.len()),
                 other => panic!("{other:?}"),
             }
         };
-        assert_eq!(parsed(&["elbow", "run", "--", "true"]), (3, true));
-        assert_eq!(parsed(&["elbow", "run", "--retry", "1", "--", "true"]), (1, true));
+        assert_eq!(parsed(&["elbow", "run", "--", "true"]), (3, true, 2));
+        assert_eq!(parsed(&["elbow", "run", "--retry", "1", "--", "true"]), (1, true, 2));
+        assert_eq!(
+            parsed(&["elbow", "run", "--pass-through", "c", "--", "true"]),
+            (3, true, 1)
+        );
     }
 }

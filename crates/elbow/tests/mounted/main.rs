@@ -25,6 +25,7 @@ mod log;
 mod loop_disk;
 mod nested;
 mod ordinary_user;
+mod passed;
 mod posix;
 mod refused;
 mod refusing;
