@@ -2,6 +2,7 @@
 //!
 //! The object always has the same fields (`docs/src/reference/json.md`); what is not there is `null` or empty.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,6 +17,9 @@ use crate::names::{CommandWords, DirectoryName, KeptName, PathName, SavedName};
 use crate::output::{print_message, raw, sentence, strerror, without_numbers};
 use crate::via::Reached;
 use crate::{errno_name, size};
+
+/// So many objects are named for one kind of error.
+const LINES_OF_AN_ERROR: usize = 8;
 
 /// How a whole run ended.
 ///
@@ -339,9 +343,7 @@ impl Report {
         if json {
             return raw(self.json());
         }
-        for error in &self.errors {
-            print_message(error.line());
-        }
+        few_of_each(&self.errors).iter().for_each(print_message);
         if quiet && (self.is_committed() || self.exit_code != crate::exit::ELBOW_FAILED) {
             return;
         }
@@ -365,6 +367,27 @@ impl Report {
             self.drain_seconds, self.commit_seconds, self.mean_in_flight
         )
     }
+}
+
+/// A line for each error, but not for thousands: when a connection ends, or a disk is full, all that was under way has the same.
+fn few_of_each(errors: &[Failure]) -> Vec<String> {
+    let mut counts: BTreeMap<i32, usize> = BTreeMap::new();
+    let mut lines = Vec::new();
+    for error in errors {
+        let count = counts.entry(error.errno).or_default();
+        *count += 1;
+        if *count <= LINES_OF_AN_ERROR {
+            lines.push(error.line());
+        }
+    }
+    for (errno, count) in counts.into_iter().filter(|(_, count)| *count > LINES_OF_AN_ERROR) {
+        lines.push(format!(
+            "and {} more: {} (`--json` and `--report FILE` name each)",
+            count - LINES_OF_AN_ERROR,
+            strerror(errno)
+        ));
+    }
+    lines
 }
 
 impl Failure {
@@ -536,6 +559,35 @@ mod tests {
             missing: vec!["b/c".into()],
             saved: None,
         }
+    }
+
+    #[test]
+    fn of_thousands_of_errors_a_few_of_each_kind_are_told() {
+        let error = |number: usize, errno| DeferredError {
+            operation: "create".into(),
+            path: format!("f{number}").into(),
+            errno,
+            unix_seconds: 0.0,
+        };
+        let gone = (0..1000).map(|number| error(number, 107));
+        let errors = gone.chain([error(1000, 28)]).collect();
+        let mut report = Report::new(&[], UNIX_EPOCH);
+        report.add(
+            Path::new("/d"),
+            OsStr::new(JOB),
+            &ending(Ok(Outcome::RolledBack(Cause::Asked)), errors),
+            "so",
+        );
+        let lines = few_of_each(&report.errors);
+        assert_eq!(lines.len(), LINES_OF_AN_ERROR + 2);
+        assert!(
+            lines[7].starts_with("create f7: ") && lines[8].starts_with("create f1000: No space left"),
+            "{lines:?}"
+        );
+        assert_eq!(
+            lines[9],
+            "and 992 more: Transport endpoint is not connected (`--json` and `--report FILE` name each)"
+        );
     }
 
     const JOB: &str = ".elbow-0123456789abcdef-1795312922.000000005";
