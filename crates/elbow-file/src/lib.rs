@@ -8,6 +8,7 @@
 //! dead, [`Extents`] says where data and holes are, [`dig`](mod@dig) turns blocks of zeros into holes.
 //! A [`range_device`] takes writes that may land anywhere in a range; [`zoned`] storage is written in order, zone by zone.
 
+mod acl;
 mod blocks;
 pub mod dig;
 mod direct;
@@ -28,6 +29,7 @@ mod written;
 pub mod zero;
 pub mod zoned;
 
+pub use acl::{ACCESS_ACL, DEFAULT_ACL, renumber_acl};
 pub use dig::dig;
 pub use direct::{DIRECT_ALIGNMENT, direct, frees_whole_extents};
 pub use extents::{Extent, ExtentKind, Extents};

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use elbow_file::double::{Call, Faulty, Interposed, Operation, Plan};
-use elbow_file::{Errno, RealStorage, Storage};
+use elbow_file::{ACCESS_ACL, DEFAULT_ACL, Errno, RealStorage, Storage};
 
 use crate::recover::Recovery;
 use crate::report::RecoverAction;
@@ -40,6 +40,11 @@ fn where_files_cannot_be_locked_a_process_ends_its_own_jobs() {
     assert!(!dir.path().join(&name).exists());
 }
 
+/// A version, and an entry for one user.
+fn acl_of(user: u32) -> Vec<u8> {
+    [&[2, 0, 0, 0, 2, 0, 6, 0][..], &user.to_le_bytes()].concat()
+}
+
 /// The record that is durable there has that machine's numbers.
 #[test]
 fn owners_of_a_record_are_translated_wherever_they_are() {
@@ -59,7 +64,10 @@ fn owners_of_a_record_are_translated_wherever_they_are() {
         path: "b".into(),
         is_dir: true,
         attrs: owned(None),
-        before: owned(None),
+        before: NewAttrs {
+            xattrs: vec![(ACCESS_ACL.into(), Some(acl_of(1000))), (DEFAULT_ACL.into(), None)],
+            ..NewAttrs::default()
+        },
     };
     let record = Record {
         attributes: vec![attributes, unset],
@@ -74,6 +82,13 @@ fn owners_of_a_record_are_translated_wherever_they_are() {
     let owners = |of: &RecordAttributes| (of.attrs.owner, of.before.owner);
     assert_eq!(owners(&there.attributes[0]), (Some((5005, 7)), Some((1000, 1000))));
     assert_eq!(owners(&there.attributes[1]), (None, None));
+    let listed = &there.attributes[1].before.xattrs;
+    assert_eq!(
+        listed[0].1.as_deref(),
+        Some(&acl_of(5005)[..]),
+        "whom a list of rights names"
+    );
+    assert_eq!(listed[1].1, None);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use elbow_file::Errno;
+use elbow_file::{ACCESS_ACL, Errno};
 use elbow_job::{Answer, Attr, Fetch, Ino, Job, OpError, Seek, SetAttr, SetIds, XattrMode};
 use fuser::{INodeNo, Notifier};
 
@@ -23,8 +23,6 @@ const ASKING_THREADS_MAX: usize = 64;
 /// Threads that hold writers until there is room. They only wait, so few are enough.
 const ROOM_THREADS_MAX: usize = 8;
 
-/// The extended attribute that holds an access ACL.
-const ACCESS_ACL: &str = "system.posix_acl_access";
 const SET_GROUP_ID: u32 = 0o2000;
 const SET_USER_ID: u32 = 0o4000;
 const GROUP_EXECUTE: u32 = 0o0010;

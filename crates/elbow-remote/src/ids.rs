@@ -1,11 +1,12 @@
-//! The user's own files look like the user's own at the other end, whatever number the user has there.
+//! The user's own files look like the user's own at the other end, whatever number the user has there, and what access control lists let the user do
+//! is the user's.
 //!
 //! The number of the user at the far end and that at the near end change places, and so do those of the groups; all others are what they are. As
 //! they change places and not one becomes the other, nobody else's files look like the user's.
 
 use std::ffi::OsStr;
 
-use elbow_file::{FileSystemTraits, Handle, Result, Stat, Storage, StorageLayer};
+use elbow_file::{FileSystemTraits, Handle, Result, Stat, Storage, StorageLayer, renumber_acl};
 
 use crate::serve::NearUser;
 
@@ -61,6 +62,12 @@ impl<S> SwappedIds<S> {
         }
     }
 
+    /// The value of an extended attribute as the other end knows it: an access control list names users and groups.
+    fn with_ids(&self, key: &OsStr, mut value: Vec<u8>) -> Vec<u8> {
+        renumber_acl(key, &mut value, |uid| self.uids.of(uid), |gid| self.gids.of(gid));
+        value
+    }
+
     fn meant(&self, uid: Option<u32>, gid: Option<u32>) -> (Option<u32>, Option<u32>) {
         (uid.map(|uid| self.uids.of(uid)), gid.map(|gid| self.gids.of(gid)))
     }
@@ -91,6 +98,26 @@ impl<S: Storage> StorageLayer for SwappedIds<S> {
     fn chown_handle(&self, file: &Handle, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         let (uid, gid) = self.meant(uid, gid);
         self.storage.chown_handle(file, uid, gid)
+    }
+
+    fn get_xattr(&self, dir: &Handle, name: &OsStr, key: &OsStr) -> Result<Vec<u8>> {
+        let value = self.storage.get_xattr(dir, name, key)?;
+        Ok(self.with_ids(key, value))
+    }
+
+    fn get_xattr_handle(&self, file: &Handle, key: &OsStr) -> Result<Vec<u8>> {
+        let value = self.storage.get_xattr_handle(file, key)?;
+        Ok(self.with_ids(key, value))
+    }
+
+    fn set_xattr(&self, dir: &Handle, name: &OsStr, key: &OsStr, value: &[u8]) -> Result<()> {
+        let value = self.with_ids(key, value.to_vec());
+        self.storage.set_xattr(dir, name, key, &value)
+    }
+
+    fn set_xattr_handle(&self, file: &Handle, key: &OsStr, value: &[u8]) -> Result<()> {
+        let value = self.with_ids(key, value.to_vec());
+        self.storage.set_xattr_handle(file, key, &value)
     }
 
     /// Who owns what is said by another machine.
@@ -133,6 +160,28 @@ mod tests {
             Ok(()),
             "it is theirs"
         );
+        let list = |uid: u32| -> Vec<u8> {
+            let nobody = u32::MAX;
+            let entries = [
+                (1_u16, 7_u16, nobody),
+                (2, 6, uid),
+                (4, 4, nobody),
+                (16, 6, nobody),
+                (32, 0, nobody),
+            ];
+            let of_entry = |(tag, may, id): (u16, u16, u32)| {
+                [&tag.to_le_bytes()[..], &may.to_le_bytes(), &id.to_le_bytes()].concat()
+            };
+            [&2_u32.to_le_bytes()[..], &entries.map(of_entry).concat()].concat()
+        };
+        let acl = OsStr::new(elbow_file::ACCESS_ACL);
+        if storage.set_xattr(&root, name, acl, &list(near.uid)) != Err(Errno::OPNOTSUPP) {
+            assert_eq!(storage.get_xattr_handle(&file, acl), Ok(list(near.uid)));
+            assert_eq!(RealStorage.get_xattr(&root, name, acl), Ok(list(below.uid)));
+            storage.set_xattr_handle(&file, acl, &list(below.uid)).unwrap();
+            assert_eq!(storage.get_xattr(&root, name, acl), Ok(list(below.uid)));
+            assert_eq!(RealStorage.get_xattr_handle(&file, acl), Ok(list(near.uid)));
+        }
         if !rustix::process::geteuid().is_root() {
             assert_eq!(storage.chown(&root, name, Some(0), None), Err(Errno::PERM));
         }

@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use elbow_file::{FileType, Stat, Time};
+use elbow_file::{FileType, Stat, Time, renumber_acl};
 use elbow_ranges::RangeSet;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
@@ -200,11 +200,16 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// The same with the users and groups that another machine knows.
+    /// The same with the users and groups that another machine knows, each of which has a number there that does not depend on the other.
     pub(crate) fn with_owners(mut self, owner: impl Fn((u32, u32)) -> (u32, u32)) -> Self {
         for attributes in &mut self.attributes {
-            attributes.attrs.owner = attributes.attrs.owner.map(&owner);
-            attributes.before.owner = attributes.before.owner.map(&owner);
+            for attrs in [&mut attributes.attrs, &mut attributes.before] {
+                attrs.owner = attrs.owner.map(&owner);
+                let (uid, gid) = (|uid| owner((uid, 0)).0, |gid| owner((0, gid)).1);
+                for (key, value) in &mut attrs.xattrs {
+                    value.iter_mut().for_each(|value| renumber_acl(key, value, uid, gid));
+                }
+            }
         }
         for (_, expected) in &mut self.expected {
             if let Expected::Same(object) = expected {

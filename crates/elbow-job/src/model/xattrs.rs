@@ -2,10 +2,8 @@
 //!
 //! Source: acl(5), capabilities(7); the layout is that of `posix_acl_xattr.h`.
 
-/// The extended attribute that holds a directory's default ACL.
-pub(crate) const DEFAULT_ACL: &str = "system.posix_acl_default";
-/// The extended attribute that holds an object's access ACL.
-pub(crate) const ACCESS_ACL: &str = "system.posix_acl_access";
+pub(crate) use elbow_file::{ACCESS_ACL, DEFAULT_ACL};
+
 /// The extended attribute that holds file capabilities, which every change of content, size or owner takes away.
 pub(crate) const CAPABILITY: &str = "security.capability";
 

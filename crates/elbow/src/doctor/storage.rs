@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use elbow_file::{Errno, FileType, Handle, RenameMode, Result, Storage, Time};
+use elbow_file::{ACCESS_ACL, Errno, FileType, Handle, RenameMode, Result, Storage, Time};
 
 use super::check::{Check, State};
 use crate::job::Site;
@@ -20,7 +20,6 @@ const HOLE_BYTES: u64 = 1 << 20;
 const FILE_BYTES: u64 = 3 * HOLE_BYTES;
 /// An operation is timed so often.
 const TIMED: usize = 15;
-const ACL: &str = "system.posix_acl_access";
 /// `user::rw-, user:1:r--, group::r--, mask::r--, other::---` (acl(5); version 2, then tag, rights and id of each entry).
 const LIST_OF_RIGHTS: [[u8; 8]; 5] = [
     [1, 0, 6, 0, 255, 255, 255, 255],
@@ -331,7 +330,7 @@ fn xattrs(trial: &TrialDirectory, name: &OsStr) -> Result<Seen> {
 fn acls(trial: &TrialDirectory, name: &OsStr) -> Result<Seen> {
     drop(trial.file(name)?);
     let list = [&[2, 0, 0, 0][..], LIST_OF_RIGHTS.as_flattened()].concat();
-    trial.storage.set_xattr(&trial.dir, name, ACL.as_ref(), &list)?;
+    trial.storage.set_xattr(&trial.dir, name, ACCESS_ACL.as_ref(), &list)?;
     works("rights of single users can be stored")
 }
 

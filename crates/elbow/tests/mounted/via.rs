@@ -375,6 +375,29 @@ fn another_users_machine_shows_the_users_files_as_own() {
         assert_eq!((metadata.uid(), metadata.gid()), (1, 1), "{name}");
     }
     assert_eq!(fs::read(path("far/old")).expect("a file"), b"oldmore\n");
+    // Whom lists of rights name: of an old object, of a new one, and of one that is made in a directory with a default.
+    let script =
+        "set -e; cd near; setfacl -m u:0:rw,u:7:r,g:0:r old; mkdir lists; setfacl -d -m u:0:rw lists; echo x > lists/x
+        getfacl -cn old | grep : > \"$OUT/list\"";
+    start(dir.path(), &["--via", &target], script).finish().assert_code(0);
+    let here = fs::read_to_string(path("out/list")).expect("what was seen");
+    assert!(
+        here.contains("user:0:rw-\nuser:7:r--\n") && here.contains("group:0:r--\n"),
+        "{here}"
+    );
+    let lists = ["old", "lists/x"].map(|name| {
+        let listed = Command::new("getfacl")
+            .arg("-cn")
+            .arg(path("far").join(name))
+            .output()
+            .expect("getfacl");
+        String::from_utf8_lossy(&listed.stdout).into_owned()
+    });
+    assert!(
+        lists[0].contains("user:1:rw-\nuser:7:r--\n") && lists[0].contains("group:1:r--\n"),
+        "{lists:?}"
+    );
+    assert!(lists[1].contains("user:1:rw-\n"), "{lists:?}");
     // What is the user's own may be changed whatever its mode is, as there: the machine there has to know whose it is.
     let script = "set -e; cd near; chmod 444 old; printf end > \"$OUT/end\"";
     start(dir.path(), &["--via", &target], script).finish().assert_code(0);
