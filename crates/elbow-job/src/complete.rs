@@ -5,7 +5,7 @@ use elbow_file::{Errno, Handle};
 use crate::abilities::Modes;
 use crate::action::{Action, FillTarget};
 use crate::api::Ino;
-use crate::model::{Body, Fill, IN_TRANSIT, Inode, Inodes, Model, Staging, forget_handle};
+use crate::model::{Body, EntryKey, Fill, IN_TRANSIT, Inode, Inodes, Model, Staging, forget_handle};
 use crate::report::is_out_of_space;
 use crate::route::{DirSide, StorageName};
 
@@ -84,7 +84,7 @@ impl Model {
             && self.inodes.get(ino).is_ok_and(|inode| inode.placed().contains(&at.key))
         {
             // It was expected to come.
-            self.inodes.unplace(ino, &at.key);
+            displace(self, ino, &at.key);
             forget_handle(&mut self.inodes, ino);
         }
         let Ok(inode) = self.inodes.get_mut(ino) else { return };
@@ -134,7 +134,7 @@ impl Model {
 
     fn moved(&mut self, from: &StorageName, to: &StorageName, clobbers: Option<Ino>) {
         if let Some(other) = clobbers {
-            self.inodes.unplace(other, &to.key);
+            displace(self, other, &to.key);
             self.drop_if_dead(other);
         }
         // The object under the old name need not be the one that was planned for: an occupant is moved away
@@ -142,7 +142,7 @@ impl Model {
         let Some(ino) = self.inodes.placed_at(&from.key) else {
             return;
         };
-        self.inodes.unplace(ino, &from.key);
+        displace(self, ino, &from.key);
         self.inodes.place(ino, &to.key);
         self.scheduler().queue(ino);
     }
@@ -152,7 +152,7 @@ impl Model {
         let Some(ino) = self.inodes.placed_at(key) else {
             return;
         };
-        self.inodes.unplace(ino, key);
+        displace(self, ino, key);
         if let (Some(handle), Some(content)) = (file, self.inodes.at_mut(ino).content_mut()) {
             content.target = Some(handle);
         }
@@ -195,6 +195,12 @@ impl Model {
         self.scheduler().wake_waiters(ino);
         self.drop_if_dead(ino);
     }
+}
+
+/// The storage has an object under a name no more.
+fn displace(model: &mut Model, ino: Ino, key: &EntryKey) {
+    model.inodes.unplace(ino, key);
+    model.graph.watches.note_moved(ino);
 }
 
 /// The object has its first name on the storage, or is going to have it.

@@ -16,7 +16,7 @@ use crate::execute::open_writable;
 use crate::far_send;
 use crate::job::Job;
 use crate::look::{Looked, look_into};
-use crate::model::{FoundXattrs, Piece, Segment, SegmentSource, install_below, install_looked};
+use crate::model::{EntryKey, FoundXattrs, Piece, Segment, SegmentSource, install_below, install_looked};
 use crate::recorder::WaitReason;
 use crate::recording::reason_of;
 use crate::route::{Route, open_route, patch_name};
@@ -27,6 +27,8 @@ use crate::spill::Spilled;
 const SPILL_BYTES: u64 = 4 << 20;
 /// A writer that waits for room looks again after this time at the latest.
 const ROOM_WAIT: Duration = Duration::from_millis(50);
+/// Who reads waits for a move to end, and looks again after this time at the latest.
+const MOVE_WAIT: Duration = Duration::from_millis(5);
 /// So often a writer looks for room while nothing is under way that could make some.
 const VAIN_WAITS_MAX: u32 = 20;
 /// A name may move between the look at the model and the call; then the look is repeated.
@@ -80,6 +82,18 @@ impl Job {
         let fetcher = Fetcher::of(&self.shared);
         fetcher.waited((Some(WaitReason::Fsync), Some(ino)), 0, || fetcher.fsync(ino))
     }
+}
+
+/// Where a file is on the storage at this moment.
+struct WayToTarget {
+    route: Route,
+    name: OsString,
+    /// It, if it can be moved, and the directories that are looked for by name.
+    objects: Vec<Ino>,
+    /// Somebody else's action on one of these names is under way.
+    is_changing: bool,
+    /// An action of its own on its name is.
+    is_its_own: bool,
 }
 
 /// Asks the storage on behalf of an operation. Blocks.
@@ -401,11 +415,9 @@ impl Fetcher<'_> {
         let needs_target = target.is_none() && segments.iter().any(|s| matches!(s.source, SegmentSource::Target(_)));
         let needs_original =
             original.is_none() && segments.iter().any(|s| matches!(s.source, SegmentSource::Original(_)));
-        let target_name = needs_target.then(|| self.target_name(&state, ino));
         drop(state);
-        if let Some((route, name)) = target_name {
-            let dir = open_route(&*self.shared.storage, &route)?;
-            target = Some(open_writable(&*self.shared.storage, &dir, &name)?);
+        if needs_target {
+            target = Some(self.open_target(ino)?);
         }
         if needs_original {
             let (route, name) = self.old_name(ino)?;
@@ -414,6 +426,38 @@ impl Fetcher<'_> {
         }
         self.keep_open(ino, target.clone(), original.clone());
         Ok((segments, target, original))
+    }
+
+    /// Opens what the storage has of a file by now.
+    ///
+    /// Nothing holds its name. So what was opened counts only if nobody has moved it meanwhile, or a directory that was looked for by name on the way,
+    /// or is about to put something else there: that could have been opened instead, and would be kept, read and written to.
+    fn open_target(&self, ino: Ino) -> Result<Handle, Errno> {
+        let mut state = self.shared.state.lock();
+        loop {
+            if let Some(open) = &state.model.inodes.get(ino)?.content().ok_or(Errno::INVAL)?.target {
+                return Ok(open.clone());
+            }
+            let way = self.way_to_target(&state, ino)?;
+            if way.is_changing {
+                self.shared.progress.wait_for(&mut state, MOVE_WAIT);
+                continue;
+            }
+            let watch = state.model.graph.watches.begin(way.objects);
+            let opened = parking_lot::MutexGuard::unlocked(&mut state, || {
+                let dir = open_route(&*self.shared.storage, &way.route)?;
+                open_writable(&*self.shared.storage, &dir, &way.name)
+            });
+            let has_moved = state.model.graph.watches.end(watch);
+            match self.way_to_target(&state, ino) {
+                // It has gone on, and its own action is about to say where.
+                Ok(way) if way.is_its_own && matches!(opened, Err(Errno::NOENT)) => {
+                    self.shared.progress.wait_for(&mut state, MOVE_WAIT);
+                }
+                Ok(way) if !has_moved && !way.is_changing => return opened,
+                _ => {}
+            }
+        }
     }
 
     /// Opens an old file of which these parts are read next.
@@ -428,16 +472,31 @@ impl Fetcher<'_> {
         }
     }
 
-    fn target_name(&self, state: &SharedState, ino: Ino) -> (Route, OsString) {
-        let inode = state.model.inodes.at(ino);
+    fn way_to_target(&self, state: &SharedState, ino: Ino) -> Result<WayToTarget, Errno> {
+        let (inode, routes) = (state.model.inodes.get(ino)?, state.model.routes());
         if inode.is_old() {
-            return (
-                state.model.routes().route_dir(crate::model::IN_TRANSIT),
-                patch_name(ino).to_os_string(),
-            );
+            return Ok(WayToTarget {
+                route: routes.route_dir(crate::model::IN_TRANSIT),
+                name: patch_name(ino).to_os_string(),
+                objects: Vec::new(),
+                is_changing: false,
+                is_its_own: false,
+            });
         }
-        let at = state.model.routes().storage_name(&inode.placed()[0]);
-        (at.route, at.key.name.to_os_string())
+        let key = inode.placed().first().ok_or(Errno::NOENT)?;
+        let by = routes.walked(key);
+        let holder = |key: &EntryKey| state.model.graph.holder(key);
+        let is_changing = by.iter().chain([key]).filter_map(holder).any(|holder| holder != ino);
+        let is_its_own = holder(key) == Some(ino);
+        let dirs = by.iter().filter_map(|key| state.model.inodes.placed_at(key));
+        let at = routes.storage_name(key);
+        Ok(WayToTarget {
+            route: at.route,
+            name: at.key.name.to_os_string(),
+            objects: dirs.chain([ino]).collect(),
+            is_changing,
+            is_its_own,
+        })
     }
 
     /// Keeps descriptors for the next read, as long as the command has the file open.

@@ -12,6 +12,7 @@ use elbow_file::Time;
 use crate::api::Ino;
 use crate::model::EntryKey;
 use crate::tally::Tally;
+use crate::watches::Watches;
 
 /// An object rests this long after its last change before the storage hears of it, so that what follows at
 /// once (more writes, chmod, utimens, a rename, its removal) is merged. Nanoseconds.
@@ -48,6 +49,10 @@ pub(crate) struct Graph {
     pub(crate) running: usize,
     /// Names on the storage that an action is under way on, and on whose behalf.
     held: HashMap<EntryKey, Ino>,
+    /// Names of directories that the actions under way go by, because nobody has these open; on whose behalf.
+    walked: HashMap<Ino, Vec<EntryKey>>,
+    /// The same of those who only read.
+    pub(crate) watches: Watches,
     /// Nodes under way.
     pub(crate) visited: HashSet<Ino>,
     /// Everything goes to the storage now, open files included.
@@ -178,6 +183,23 @@ impl Graph {
             let before = self.held.insert(key.clone(), ino);
             assert!(before.is_none(), "two actions on one name: {key:?}");
         }
+    }
+
+    /// The way of an action goes by these names of directories, as long as it is under way.
+    pub(crate) fn walk(&mut self, ino: Ino, by: Vec<EntryKey>) {
+        if !by.is_empty() {
+            self.walked.insert(ino, by);
+        }
+    }
+
+    pub(crate) fn arrive(&mut self, ino: Ino) {
+        self.walked.remove(&ino);
+    }
+
+    /// Who else has an action under way that goes by this name of a directory.
+    pub(crate) fn walker(&self, key: &EntryKey, but: Ino) -> Option<Ino> {
+        let mut walkers = self.walked.iter().filter(|(ino, by)| **ino != but && by.contains(key));
+        walkers.next().map(|(ino, _)| *ino)
     }
 
     pub(crate) fn let_go<'a>(&mut self, keys: impl Iterator<Item = &'a EntryKey>) {

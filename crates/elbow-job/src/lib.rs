@@ -85,6 +85,8 @@ mod power_test;
 mod prelist;
 #[cfg(test)]
 mod progress_test;
+#[cfg(test)]
+mod reading_test;
 mod recorder;
 #[cfg(test)]
 mod recorder_test;
@@ -124,6 +126,7 @@ mod stuck_test;
 mod tally;
 #[cfg(test)]
 mod turn_test;
+mod watches;
 
 pub use abandon::{Abandoned, abandon};
 pub use abilities::Ability;

@@ -118,6 +118,9 @@ impl Planner<'_> {
         if let Some(holder) = inode.placed().iter().find_map(|key| self.holder(key, ino)) {
             return Plan::Blocked(holder);
         }
+        if let Some(other) = self.in_the_way(ino) {
+            return Plan::Blocked(other);
+        }
         if inode.names().is_empty() {
             return self.plan_dead(ino);
         }
@@ -322,6 +325,9 @@ impl Planner<'_> {
         if let Some(holder) = self.holder(&transit_key, ino) {
             return Some(Plan::Blocked(holder));
         }
+        if let Some(walker) = self.graph.walker(key, ino) {
+            return Some(Plan::Blocked(walker));
+        }
         let (from, to) = (self.storage_name(key), self.storage_name(&transit_key));
         if self.inodes.at(occupant).placed().contains(&transit_key) {
             // A file with several names waits there already: rename(2) between two names of one file does nothing.
@@ -349,6 +355,18 @@ impl Planner<'_> {
     /// Who else has an action under way on this name.
     fn holder(&self, key: &EntryKey, ino: Ino) -> Option<Ino> {
         self.graph.holder(key).filter(|holder| *holder != ino)
+    }
+
+    /// Who has an action under way that and one on an object could lead each other astray: it moves a directory that is looked for by name on the
+    /// way to the object, or looks for this one, which is to be moved, itself.
+    fn in_the_way(&self, ino: Ino) -> Option<Ino> {
+        let inode = self.inodes.at(ino);
+        let keys = inode.placed().iter().chain(inode.names());
+        let mut by = keys.flat_map(|key| self.routes().walked(key));
+        let mover = by.find_map(|key| self.holder(&key, ino));
+        let is_moved = inode.is_dir() && !inode.is_settled();
+        let walkers = || inode.placed().iter().find_map(|key| self.graph.walker(key, ino));
+        mover.or_else(|| is_moved.then(walkers).flatten())
     }
 
     /// The highest directory on the way up from `dir` that is not where it belongs.

@@ -48,7 +48,9 @@ impl SharedState {
         if let Ok(inode) = self.model.inodes.get_mut(ino) {
             inode.work = Work::Running;
         }
+        let by = action.keys().flat_map(|key| self.model.routes().walked(key)).collect();
         self.model.graph.hold(ino, action.keys());
+        self.model.graph.walk(ino, by);
         let left = self.model.graph.left();
         self.pool.meter.begin(left);
         let journal_path = match action {
@@ -285,6 +287,7 @@ impl Shared {
         state.pool.note_latency(took / calls);
         state.model.now = clock();
         state.model.graph.let_go(action.keys());
+        state.model.graph.arrive(ino);
         match result {
             Ok(done) => state.model.complete(ino, action, done),
             // The directory that it was to be in could not be made, which that one's answer tells: the visit goes on, and finds out.

@@ -79,6 +79,21 @@ impl Routes<'_> {
         above.join(key.name.clone(), owner)
     }
 
+    /// The names of new directories that the way to a name goes by, the nearest one first: none where that is open.
+    pub(crate) fn walked(&self, key: &EntryKey) -> Vec<EntryKey> {
+        let mut by: Vec<EntryKey> = Vec::new();
+        let mut at = key.dir;
+        while at != IN_TRANSIT && !self.inodes.at(at).is_old() && self.inodes.dir_at(at).handle.is_none() {
+            // One that is not there yet is waited for by whoever wants to get into it.
+            let Some(key) = self.inodes.at(at).placed().first() else {
+                break;
+            };
+            by.push(key.clone());
+            at = key.dir;
+        }
+        by
+    }
+
     /// The way to the staging directory of an old directory.
     pub(crate) fn route_staging(&self, ino: Ino) -> Route {
         let owner = DirSide::Staging(ino);

@@ -281,7 +281,7 @@ impl Inode {
     }
 
     /// It has all of its names on the storage, and no others.
-    fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.names.len() == self.placed.len() && self.names.iter().all(|name| self.placed.contains(name))
     }
 
