@@ -10,9 +10,9 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,7 @@ pub struct DelayProxy {
     address: SocketAddr,
     stopped: Arc<AtomicBool>,
     passed: Arc<AtomicU64>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl DelayProxy {
@@ -67,9 +68,11 @@ impl DelayProxy {
         let flag = Arc::clone(&stopped);
         let passed = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&passed);
+        let open = Arc::new(Mutex::new(Vec::new()));
+        let opened = Arc::clone(&open);
         let accept = move || {
             for client in listener.incoming().take_while(|_| !flag.load(Ordering::SeqCst)) {
-                if let Err(error) = client.and_then(|client| join(client, target, line, &counted)) {
+                if let Err(error) = client.and_then(|client| join(client, target, line, &counted, &opened)) {
                     eprintln!("delayproxy: {error}");
                 }
             }
@@ -79,6 +82,7 @@ impl DelayProxy {
             address,
             stopped,
             passed,
+            open,
         })
     }
 
@@ -93,6 +97,16 @@ impl DelayProxy {
     }
 }
 
+impl DelayProxy {
+    /// Ends all connections that go through it, in the middle of whatever is on its way.
+    pub fn cut(&self) {
+        for stream in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // It may have ended by itself.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
 impl Drop for DelayProxy {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::SeqCst);
@@ -101,10 +115,19 @@ impl Drop for DelayProxy {
     }
 }
 
-fn join(client: TcpStream, target: SocketAddr, line: Line, passed: &Arc<AtomicU64>) -> io::Result<()> {
+fn join(
+    client: TcpStream,
+    target: SocketAddr,
+    line: Line,
+    passed: &Arc<AtomicU64>,
+    open: &Mutex<Vec<TcpStream>>,
+) -> io::Result<()> {
     let server = TcpStream::connect(target)?;
     for stream in [&client, &server] {
         stream.set_nodelay(true)?;
+        open.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(stream.try_clone()?);
     }
     delay(client.try_clone()?, server.try_clone()?, line, passed)?;
     delay(server, client, line, passed)
@@ -198,6 +221,23 @@ mod tests {
             started.elapsed()
         );
         assert_eq!(proxy.passed_bytes(), 512 << 10, "there and back");
+    }
+
+    #[test]
+    fn what_is_cut_ends_at_once_and_who_comes_afterwards_is_let_through() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let proxy = DelayProxy::start(listener.local_addr().unwrap(), Duration::ZERO).unwrap();
+        let mut client = TcpStream::connect(proxy.address()).unwrap();
+        let mut server = listener.accept().unwrap().0;
+        client.write_all(b"x").unwrap();
+        server.read_exact(&mut [0]).unwrap();
+        proxy.cut();
+        for end in [&mut client, &mut server] {
+            assert!(matches!(end.read(&mut [0]), Ok(0) | Err(_)));
+        }
+        client = TcpStream::connect(proxy.address()).unwrap();
+        client.write_all(b"y").unwrap();
+        listener.accept().unwrap().0.read_exact(&mut [0]).unwrap();
     }
 
     #[test]

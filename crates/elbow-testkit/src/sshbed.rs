@@ -102,6 +102,11 @@ impl SshTestbed {
         self.proxy.passed_bytes()
     }
 
+    /// Ends all connections to it, as a network does.
+    pub fn cut(&self) {
+        self.proxy.cut();
+    }
+
     /// Mounts `source` on `mountpoint` through the delay.
     ///
     /// What is changed in `source` directly while it is mounted is seen late, as sshfs keeps what it has listed for

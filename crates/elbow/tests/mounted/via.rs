@@ -214,11 +214,23 @@ fn what_goes_by_ssh_is_compressed_unless_it_is_told_not_to_be() {
 enum Victim {
     /// `elbow run`, and with it the command.
     Near,
-    /// ssh(1): as the network does.
+    /// ssh(1).
     Connection,
     /// `elbow serve`.
     Far,
+    /// What is between the machines.
+    Network,
+    /// sshd(8), as far as it serves this one.
+    Server,
 }
+
+const VICTIMS: [Victim; 5] = [
+    Victim::Near,
+    Victim::Connection,
+    Victim::Far,
+    Victim::Network,
+    Victim::Server,
+];
 
 impl Testbed {
     fn kill(&self, victim: Victim, job: &Running) {
@@ -226,7 +238,14 @@ impl Testbed {
             Victim::Near => job.signal_group("KILL"),
             Victim::Far => kill_all(&self.far_ends()),
             Victim::Connection => kill_all(&self.connections()),
+            Victim::Network => self.bed.cut(),
+            Victim::Server => kill_all(&self.sessions()),
         }
+    }
+
+    /// The processes of sshd(8) that have started the far ends.
+    fn sessions(&self) -> Vec<u32> {
+        self.far_ends().into_iter().filter_map(session_of).collect()
     }
 
     /// The processes of ssh(1) that go there.
@@ -242,6 +261,22 @@ impl Testbed {
     }
 }
 
+/// The nearest sshd above a process.
+fn session_of(process: u32) -> Option<u32> {
+    let status = |process| fs::read_to_string(format!("/proc/{process}/status")).ok();
+    let field = |text: &str, name: &str| Some(text.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned());
+    let mut above = process;
+    loop {
+        above = field(&status(above)?, "PPid:")?
+            .parse()
+            .ok()
+            .filter(|above| *above > 1)?;
+        if field(&status(above)?, "Name:")?.starts_with("sshd") {
+            return Some(above);
+        }
+    }
+}
+
 pub(crate) fn kill_all(processes: &[u32]) {
     signal_all(processes, "KILL");
 }
@@ -253,7 +288,7 @@ fn signal_all(processes: &[u32], signal: &str) {
     }
 }
 
-/// Kills at random moments of real jobs: of the near end, the connection and the far end. `ROUNDS=n` kills so many of each.
+/// Kills at random moments of real jobs, of all that a job by ssh consists of. `ROUNDS=n` kills so many of each.
 #[test]
 fn whatever_ends_the_tree_is_the_old_or_the_new() {
     let Some(testbed) = Testbed::new() else { return };
@@ -264,8 +299,8 @@ fn whatever_ends_the_tree_is_the_old_or_the_new() {
     let usual = began.elapsed();
     let mut random = StdRng::seed_from_u64(seed());
     let (mut old, mut new) = (0, 0);
-    for round in 0..3 * rounds(KILLS) {
-        let victim = [Victim::Near, Victim::Connection, Victim::Far][round as usize % 3];
+    for round in 0..VICTIMS.len() as u64 * rounds(KILLS) {
+        let victim = VICTIMS[round as usize % VICTIMS.len()];
         testbed.restore();
         let job = testbed.start(&["--json"], SCRIPT);
         std::thread::sleep(usual.mul_f64(random.random_range(0.1..1.05)));
@@ -432,6 +467,63 @@ fn a_full_disk_at_the_far_end_is_told_and_changes_nothing() {
         run.err
     );
     snapshot_of(&far).assert_equals(&before);
+}
+
+/// The disk there fills up at random moments of real jobs, all of it.
+#[test]
+fn whenever_the_disk_there_fills_up_the_tree_is_the_old_or_the_new() {
+    let Some(testbed) = Testbed::new() else { return };
+    let Some(disk) = LoopDisk::new(48 << 20) else { return };
+    let (far, filler) = (disk.path().join("far"), disk.path().join("filler"));
+    let target = format!("ssh://{}{}", testbed.bed.access().host, far.display());
+    let (after, before) = (testbed.native(), testbed.tree().without_times());
+    let restore = || {
+        let _ = fs::remove_dir_all(&far);
+        let _ = fs::remove_file(&filler);
+        let copied = Command::new("cp")
+            .arg("-a")
+            .args([testbed.path("seed"), far.clone()])
+            .status();
+        assert!(copied.expect("cp").success());
+    };
+    let run = || start(testbed.dir.path(), &["--json", "--no-keep", "--via", &target], SCRIPT);
+    restore();
+    let began = Instant::now();
+    run().finish().assert_code(0);
+    let usual = began.elapsed();
+    let mut random = StdRng::seed_from_u64(seed());
+    let (mut old, mut new) = (0, 0);
+    for round in 0..rounds(KILLS) {
+        restore();
+        let job = run();
+        std::thread::sleep(usual.mul_f64(random.random_range(0.1..1.05)));
+        fill(&filler);
+        let run = job.finish();
+        let what = format!("round {round}, exit code {}: {}", run.code, run.err);
+        assert_eq!(staging_below(&far), 0, "{what}");
+        let found = snapshot_of(&far).without_times();
+        if found == after {
+            new += 1;
+        } else {
+            let difference = found.difference(&before);
+            assert!(difference.is_none(), "{what}: {}", difference.unwrap_or_default());
+            assert!(run.code != 0 && run.err.contains("No space left on device"), "{what}");
+            old += 1;
+        }
+    }
+    eprintln!("{old} times the old tree, {new} times the new one");
+    assert!(old > 0 && new > 0, "the moments were of one kind only: {old} and {new}");
+}
+
+/// Takes all room that a file system has, down to its last block.
+fn fill(file: &Path) {
+    let file = fs::File::create(file).expect("a file");
+    let mut at = 0;
+    for length in [1_u64 << 20, 64 << 10, 4 << 10] {
+        while rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), at, length).is_ok() {
+            at += length;
+        }
+    }
 }
 
 /// What the command has earned waits for room, here and there, and is stored when there is some.
