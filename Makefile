@@ -22,7 +22,7 @@ BUILT := -p elbow -p elbow-mpi -p elbow-fcntl -p elbow-c -p elbow-c-lock
 INSTALLED := $(ELBOW) $(TARGET)/release/libelbow_mpi.so $(TARGET)/release/libelbow_fcntl.so \
     $(LIBBA)/libba.so $(LIBBA)/libba.a $(LIBLOCK)/libelbow_lock_c.so $(LIBLOCK)/libelbow_lock_c.a
 
-.PHONY: help build demo test bare soak fire-locks fuzz docs bench-run bench-sort bench-locks bench-mpi bench-disk bench-emulated bench-bark figures-holes figures-disk fmt packages try-packages install install-debug install-libba install-liblock clean
+.PHONY: help build demo test bare soak fire-locks fuzz coverage docs bench-run bench-sort bench-locks bench-mpi bench-disk bench-emulated bench-bark figures-holes figures-disk fmt packages try-packages install install-debug install-libba install-liblock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -51,6 +51,10 @@ soak: ## the random tests with a hundred times as many cases as in `make test` (
 fire-locks: ## real clients of a lock service, and all that is killed, stopped, restarted and moved meanwhile: a minute; SOAK=1: ten; SEED=n repeats a schedule
 	$(CARGO) build --locked -p elbow-c-lock -p elbow-fcntl -p elbow-python
 	env --default-signal $(CARGO) test --locked -p elbow --test fire -- --nocapture
+
+coverage: ## how many lines of floors 0 to 2 their tests run through, by crate and file; pages in target/llvm-cov/html
+	@scripts/setup.sh coverage
+	scripts/coverage.sh
 
 fuzz: ## search for bytes that break a decoder, a minute per target; needs nightly and cargo-fuzz
 	cd fuzz && for target in $$(cargo +nightly fuzz list); do \

