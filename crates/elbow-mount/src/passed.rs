@@ -74,8 +74,12 @@ impl Passage {
 
     /// Takes hold of it; nothing may cover it yet.
     pub(crate) fn take(&mut self) -> Result<(), Errno> {
-        // Those of a user namespace may not look behind what is mounted inside: all of it or nothing.
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::AT_RECURSIVE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        // In a user namespace one may not look behind what is mounted inside: all of it or nothing. Where others may write, a link may have come to
+        // its place since it was checked.
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::AT_RECURSIVE
+            | OpenTreeFlags::AT_SYMLINK_NOFOLLOW
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         self.tree = Some(rustix::mount::open_tree(CWD, self.path.as_c_str(), flags)?);
         Ok(())
     }
