@@ -663,6 +663,45 @@ fn what_was_put_in_the_place_of_a_file_is_not_read() {
 }
 
 /// Old servers, and those of others, have the protocol and nothing else.
+/// Nothing else keeps what comes over SFTP: what was read ahead goes over the line once, and is not older than what was written here.
+#[test]
+fn what_was_read_ahead_goes_over_the_line_once() {
+    let Some(fixture) = Fixture::new() else { return };
+    let (storage, root) = (&fixture.storage, &fixture.root);
+    let content: Vec<u8> = (0..4_000_000_u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    fs::write(fixture.path("f"), &content).unwrap();
+    let file = storage.open(root, n("f"), Access::ReadWrite).unwrap();
+    let passed = |work: &dyn Fn()| {
+        let before = fixture.bed.passed_bytes();
+        work();
+        fixture.bed.passed_bytes() - before
+    };
+    let read = |expected: &[u8]| {
+        let mut read = vec![0; content.len()];
+        assert_eq!(storage.read(&file, &mut read, 0), Ok(content.len()));
+        assert!(read == expected);
+    };
+    let came = passed(&|| {
+        for offset in [0, 1_000_000, 2_000_000, 3_000_000] {
+            storage.read_ahead(&file, offset, 1_000_000).unwrap();
+        }
+    });
+    assert!(came >= 4_000_000, "{came} bytes");
+    assert!(passed(&|| read(&content)) < 100_000, "it had come before");
+    assert!(passed(&|| read(&content)) >= 4_000_000, "it was read once");
+    let mut changed = content.clone();
+    changed[1_500_000..1_500_003].copy_from_slice(b"new");
+    storage.read_ahead(&file, 0, content.len()).unwrap();
+    storage.write(&file, &[IoSlice::new(b"new")], 1_500_000).unwrap();
+    read(&changed);
+    storage.read_ahead(&file, 0, content.len()).unwrap();
+    storage.truncate(&file, 1_500_003).unwrap();
+    let mut read = vec![0; content.len()];
+    assert_eq!(storage.read(&file, &mut read, 0), Ok(1_500_003));
+}
+
 #[test]
 fn a_server_without_extensions_does_what_it_can() {
     let storage = answered_by(|kind, number| match kind {
