@@ -162,7 +162,7 @@ pub trait Storage: Send + Sync {
         Err(Errno::OPNOTSUPP)
     }
     /// Copies a range of one open file into another without bringing it here, as copy_file_range(2), and gives how much of it was copied: less
-    /// at the end of the source. EOPNOTSUPP where that cannot be done.
+    /// at the end of the source. EOPNOTSUPP where that cannot be done, also of no bytes: so it is found out.
     fn copy_range(&self, _: &Handle, _: u64, _: &Handle, _: u64, _: u64) -> Result<u64> {
         Err(Errno::OPNOTSUPP)
     }

@@ -523,6 +523,25 @@ impl Storage for SftpStorage {
         self.close(&file)
     }
 
+    fn copy_range(&self, source: &Handle, from: u64, handle: &Handle, to: u64, length: u64) -> Result<u64> {
+        if !self.session.server.copies {
+            return Err(Errno::OPNOTSUPP);
+        }
+        if length == 0 {
+            return Ok(0); // To the server it is all that there is.
+        }
+        let ((source_node, source), (node, file)) = (file(source)?, file(handle)?);
+        source.check(source_node)?;
+        file.check(node)?;
+        let copied = source.copy_to(file, from, to, length);
+        self.written(node);
+        copied.map_err(|fault| match fault {
+            // Whoever reads and writes it instead hears why, or does not fail: OpenSSH copies nothing within one file.
+            Fault::Said(_) => Errno::OPNOTSUPP,
+            fault => fault.errno(),
+        })
+    }
+
     /// All is data, as Linux has it where a file system does not say.
     fn next_data(&self, file: &Handle, offset: u64) -> Result<Option<(u64, u64)>> {
         let size = self.stat_handle(file)?.size;

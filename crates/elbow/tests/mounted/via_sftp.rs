@@ -167,6 +167,12 @@ fn a_large_file_goes_over_sftp_whole_and_back() {
     );
 }
 
+#[test]
+fn what_is_copied_within_the_tree_does_not_go_over_the_line_of_sftp() {
+    let Some(testbed) = Testbed::new() else { return };
+    testbed.copies_stay_there(|script| testbed.stores(script));
+}
+
 /// What is read in order is read ahead, and goes over the line once.
 #[test]
 fn what_is_read_over_sftp_goes_over_the_line_once() {
