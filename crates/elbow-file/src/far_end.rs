@@ -17,15 +17,8 @@ pub trait FarEnd: Send + Sync {
     /// nothing can be sent any more (ENOTCONN).
     fn send(&self, order: &Order<'_>, done: Completion);
 
-    /// Reads a part of a file that is going to be read soon, and keeps it for a short while: nothing else here does. Waits until it has come, or
-    /// does not: what went wrong is said to whoever reads it then.
-    ///
-    /// # Errors
-    /// EBADF where the file is not of the far end.
-    fn read_ahead(&self, file: &Handle, offset: u64, length: usize) -> Result<()>;
-
     /// Opens a regular file to be read, of which a part is read at once: the two are one round trip. That part is kept as by
-    /// [`read_ahead`](Self::read_ahead).
+    /// [`Storage::read_ahead`](crate::Storage::read_ahead).
     ///
     /// # Errors
     /// Those of [`Storage::open`](crate::Storage::open).

@@ -139,6 +139,13 @@ pub trait Storage: Send + Sync {
 
     /// Reads up to `buffer.len()` bytes at an offset; fewer only at the end of the file.
     fn read(&self, file: &Handle, buffer: &mut [u8], offset: u64) -> Result<usize>;
+    /// Reads a part of an open file that somebody is going to read soon, so that it is near then: where nothing else keeps it, the storage does,
+    /// for a short while. What is wrong with it is said to whoever reads it.
+    ///
+    /// Without an implementation it is read, which leaves it in the memory of the file system.
+    fn read_ahead(&self, file: &Handle, offset: u64, length: usize) -> Result<()> {
+        self.read(file, &mut vec![0; length], offset).map(drop)
+    }
     /// Writes all pieces, one after the other, from an offset on.
     fn write(&self, file: &Handle, pieces: &[IoSlice<'_>], offset: u64) -> Result<()>;
     /// Sets the size of an open file.
@@ -155,7 +162,7 @@ pub trait Storage: Send + Sync {
         Err(Errno::OPNOTSUPP)
     }
     /// Copies a range of one open file into another without bringing it here, as copy_file_range(2), and gives how much of it was copied: less
-    /// at the end of the source. EOPNOTSUPP where that cannot be done.
+    /// at the end of the source. EOPNOTSUPP where that cannot be done, also of no bytes: so it is found out.
     fn copy_range(&self, _: &Handle, _: u64, _: &Handle, _: u64, _: u64) -> Result<u64> {
         Err(Errno::OPNOTSUPP)
     }
@@ -257,6 +264,8 @@ macro_rules! storage_calls {
             RemoveXattrHandle: remove_xattr_handle(file: &Handle, key: &OsStr) -> () = file.and(key);
             /// [`Storage::read`]
             Read: read(file: &Handle, buffer: &mut [u8], offset: u64) -> usize = file.at(offset).of(buffer.len() as u64);
+            /// [`Storage::read_ahead`]
+            ReadAhead: read_ahead(file: &Handle, offset: u64, length: usize) -> () = file.at(offset).of(length as u64);
             /// [`Storage::write`]
             Write: write(file: &Handle, pieces: &[IoSlice<'_>], offset: u64) -> ()
                 = file.at(offset).of(pieces.iter().map(|piece| piece.len() as u64).sum());

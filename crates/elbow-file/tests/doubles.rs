@@ -41,6 +41,7 @@ fn call_everything(storage: &dyn Storage, root: &Handle) -> elbow_file::Result<(
     storage.write(&file, &[IoSlice::new(b"abc"), IoSlice::new(b"de")], 2)?;
     storage.open(&dir, n("f"), Access::Read)?;
     storage.read(&file, &mut [0; 9], 1)?;
+    storage.read_ahead(&file, 1, 5)?;
     storage.truncate(&file, 4)?;
     storage.truncate_named(&dir, n("f"), 4)?;
     supported(storage.punch(&file, 0, 2))?;
@@ -93,6 +94,7 @@ fn every_method_is_counted_under_its_name() {
     assert_eq!(storage.hook().total(), Operation::ALL.len() as u64 + 2);
     assert_eq!(storage.hook().bytes(Operation::Write), 5);
     assert_eq!(storage.hook().bytes(Operation::Read), 9);
+    assert_eq!(storage.hook().bytes(Operation::ReadAhead), 5);
     assert_eq!(storage.hook().bytes(Operation::SetXattr), 2);
     assert_eq!(storage.hook().bytes(Operation::Mkdir), 0);
 }

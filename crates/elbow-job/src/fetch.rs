@@ -370,18 +370,18 @@ impl Fetcher<'_> {
         Ok(out)
     }
 
-    /// Through a mount, what is read stays in the memory of its file system. By ssh nobody but us keeps it, so only what the job does not change
-    /// itself is read: an old file.
+    /// What lies on the storage is read. What the far end of a connection writes is not: its orders are not kept apart from what is read beside them.
     fn read_ahead(&self, ino: Ino, offset: u64, length: usize) -> Result<(), Errno> {
-        let Some(far) = self.shared.storage.far_end() else {
-            return self.read(ino, offset, length).map(drop);
-        };
-        let (segments, _, original) = self.open_for_read(ino, offset, length)?;
-        let file = original.ok_or(Errno::BADF)?;
+        let storage = &self.shared.storage;
+        let (segments, target, original) = self.open_for_read(ino, offset, length)?;
+        let target = target.filter(|_| storage.far_end().is_none());
         for segment in segments {
-            if let SegmentSource::Original(from) = segment.source {
-                far.read_ahead(&file, from, segment.length)?;
-            }
+            let (file, from) = match segment.source {
+                SegmentSource::Original(from) => (&original, from),
+                SegmentSource::Target(from) => (&target, from),
+                SegmentSource::Piece(_) => continue,
+            };
+            storage.read_ahead(file.as_ref().ok_or(Errno::BADF)?, from, segment.length)?;
         }
         Ok(())
     }

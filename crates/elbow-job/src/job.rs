@@ -59,6 +59,11 @@ struct RootLook {
     handles_max: usize,
 }
 
+/// Whether the storage is on another machine that copies parts of files by itself.
+fn copies_there(storage: &dyn Storage, root: &Handle) -> bool {
+    storage.far_end().is_some() || (!root.is_here() && storage.copy_range(root, 0, root, 0, 0).is_ok())
+}
+
 fn look_at_root(storage: &dyn Storage, root: &Handle, path: &Path) -> Result<RootLook, JobError> {
     let failed = |tried| JobError::storage(tried, path);
     if let Some(far) = storage.far_end() {
@@ -113,6 +118,7 @@ impl Job {
             own_gid: rustix::process::getegid().as_raw(),
             handles_max,
             has_far_end: storage.far_end().is_some(),
+            copies_there: copies_there(&*storage, &root),
         };
         let mut model = Model::new(&stat, root.clone(), space, config);
         model.graph.is_far = !root.is_here();

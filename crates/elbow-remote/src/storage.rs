@@ -286,6 +286,13 @@ impl Storage for RemoteStorage {
             .read(id, buffer, offset, |buffer, at| self.read_there(id, buffer, at))
     }
 
+    fn read_ahead(&self, file: &Handle, offset: u64, length: usize) -> Result<()> {
+        let id = id_of(file)?;
+        self.kept
+            .ask(id, offset, length, |buffer| self.read_there(id, buffer, offset));
+        Ok(())
+    }
+
     fn write(&self, file: &Handle, pieces: &[IoSlice<'_>], offset: u64) -> Result<()> {
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         if bytes <= WRITE_BYTES_MAX {
@@ -380,13 +387,6 @@ fn fill(mut pieces: Vec<&mut [u8]>, tells: &std::sync::mpsc::Receiver<(usize, An
 impl FarEnd for RemoteStorage {
     fn promise(&self) -> Handle {
         self.link.promise()
-    }
-
-    fn read_ahead(&self, file: &Handle, offset: u64, length: usize) -> Result<()> {
-        let id = id_of(file)?;
-        self.kept
-            .ask(id, offset, length, |buffer| self.read_there(id, buffer, offset));
-        Ok(())
     }
 
     fn open_to_read(&self, dir: &Handle, name: &OsStr, offset: u64, length: usize) -> Result<Handle> {

@@ -663,6 +663,84 @@ fn what_was_put_in_the_place_of_a_file_is_not_read() {
 }
 
 /// Old servers, and those of others, have the protocol and nothing else.
+/// A server copies by itself: what is copied does not come here, whole or in part, and how much there was is told.
+#[test]
+fn what_is_copied_does_not_go_over_the_line() {
+    let Some(fixture) = Fixture::new() else { return };
+    let (storage, root) = (&fixture.storage, &fixture.root);
+    let content: Vec<u8> = (0..40_000_003_u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    fs::write(fixture.path("source"), &content).unwrap();
+    let source = storage.open(root, n("source"), Access::Read).unwrap();
+    let before = fixture.bed.passed_bytes();
+    let copy = fixture.file("copy", b"0123456789");
+    let length = content.len() as u64;
+    assert_eq!(storage.copy_range(&source, 7, &copy, 3, length - 7), Ok(length - 7));
+    assert_eq!(
+        fs::read(fixture.path("copy")).unwrap(),
+        [b"012", &content[7..]].concat()
+    );
+    // Less than was asked for: by more than the server reads at once, and by less, of which it says that it was done.
+    for missing in [1_000_000, 10] {
+        let part = fixture.file("part", b"");
+        assert_eq!(storage.copy_range(&source, length - 5, &part, 0, 5 + missing), Ok(5));
+        assert_eq!(fs::read(fixture.path("part")).unwrap(), content[content.len() - 5..]);
+        storage.unlink(root, n("part")).unwrap();
+    }
+    assert_eq!(storage.copy_range(&source, length + 9, &copy, 0, 5), Ok(0));
+    assert!(fixture.bed.passed_bytes() - before < 100_000);
+    // What the server does not copy is left to the caller, and what was kept of the file before is not given out.
+    assert_eq!(storage.copy_range(&copy, 0, &copy, 3, 5), Err(Errno::OPNOTSUPP));
+    assert_eq!(storage.copy_range(&source, 0, &source, 3, 5), Err(Errno::OPNOTSUPP));
+    let mut read = [0; 5];
+    storage.read_ahead(&copy, 0, 100).unwrap();
+    assert_eq!(storage.copy_range(&source, 20, &copy, 0, 5), Ok(5));
+    assert_eq!(
+        (storage.read(&copy, &mut read, 0), &read[..]),
+        (Ok(5), &content[20..25])
+    );
+}
+
+/// Nothing else keeps what comes over SFTP: what was read ahead goes over the line once, and is not older than what was written here.
+#[test]
+fn what_was_read_ahead_goes_over_the_line_once() {
+    let Some(fixture) = Fixture::new() else { return };
+    let (storage, root) = (&fixture.storage, &fixture.root);
+    let content: Vec<u8> = (0..4_000_000_u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    fs::write(fixture.path("f"), &content).unwrap();
+    let file = storage.open(root, n("f"), Access::ReadWrite).unwrap();
+    let passed = |work: &dyn Fn()| {
+        let before = fixture.bed.passed_bytes();
+        work();
+        fixture.bed.passed_bytes() - before
+    };
+    let read = |expected: &[u8]| {
+        let mut read = vec![0; content.len()];
+        assert_eq!(storage.read(&file, &mut read, 0), Ok(content.len()));
+        assert!(read == expected);
+    };
+    let came = passed(&|| {
+        for offset in [0, 1_000_000, 2_000_000, 3_000_000] {
+            storage.read_ahead(&file, offset, 1_000_000).unwrap();
+        }
+    });
+    assert!(came >= 4_000_000, "{came} bytes");
+    assert!(passed(&|| read(&content)) < 100_000, "it had come before");
+    assert!(passed(&|| read(&content)) >= 4_000_000, "it was read once");
+    let mut changed = content.clone();
+    changed[1_500_000..1_500_003].copy_from_slice(b"new");
+    storage.read_ahead(&file, 0, content.len()).unwrap();
+    storage.write(&file, &[IoSlice::new(b"new")], 1_500_000).unwrap();
+    read(&changed);
+    storage.read_ahead(&file, 0, content.len()).unwrap();
+    storage.truncate(&file, 1_500_003).unwrap();
+    let mut read = vec![0; content.len()];
+    assert_eq!(storage.read(&file, &mut read, 0), Ok(1_500_003));
+}
+
 #[test]
 fn a_server_without_extensions_does_what_it_can() {
     let storage = answered_by(|kind, number| match kind {

@@ -218,8 +218,10 @@ impl Contents<'_, '_> {
                     // What an attempt before has appended.
                     arriving.remove(0, storage.stat_handle(&file)?.size);
                 }
+                // Of what is appended nothing may be written twice, as where the storage gives up half-way.
+                let may_copy = opened != Access::Append;
                 for range in &arriving {
-                    self.copy_range(source, &file, range)?;
+                    self.copy_range(source, &file, range, may_copy)?;
                 }
                 storage.sync(&file)?;
                 self.consume(source, &arriving)?;
@@ -386,7 +388,7 @@ impl Contents<'_, '_> {
             while at < range.end {
                 let (start, end) = self.next_data(source, at)?.unwrap_or((range.end, range.end));
                 let hole = at..start.clamp(at, range.end);
-                self.copy_range(file, source, hole)?;
+                self.copy_range(file, source, hole, true)?;
                 at = end.clamp(start.max(at), range.end).max(at + 1);
             }
         }
@@ -437,10 +439,10 @@ impl Contents<'_, '_> {
         Ok(())
     }
 
-    /// Copies the data, not the holes, of a range.
-    fn copy_range(&self, source: &Handle, file: &Handle, range: Range<u64>) -> Result<(), Errno> {
-        let mut buffer = vec![0; COPY_BYTES];
-        let mut at = range.start;
+    /// Copies the data, not the holes, of a range; on another machine by its storage, where that can.
+    fn copy_range(&self, source: &Handle, file: &Handle, range: Range<u64>, may_copy: bool) -> Result<(), Errno> {
+        let (mut buffer, mut at) = (Vec::new(), range.start);
+        let mut copies_there = may_copy && !file.is_here();
         while at < range.end {
             let Some((start, end)) = self.next_data(source, at)? else {
                 return Ok(());
@@ -448,17 +450,34 @@ impl Contents<'_, '_> {
             at = at.max(start);
             let end = end.min(range.end);
             while at < end {
-                let part = &mut buffer[..(end - at).min(COPY_BYTES as u64) as usize];
-                let length = self.apply.storage().read(source, part, at)?;
+                let copied = copies_there.then(|| self.apply.storage().copy_range(source, at, file, at, end - at));
+                let length = match copied {
+                    None | Some(Err(Errno::OPNOTSUPP)) => {
+                        copies_there = false;
+                        self.copy_here(source, file, at..end, &mut buffer)?
+                    }
+                    Some(copied) => copied?,
+                };
                 if length == 0 {
                     return Err(Errno::IO);
                 }
-                self.apply.storage().write(file, &[IoSlice::new(&part[..length])], at)?;
-                at += length as u64;
-                self.apply.counter.copied(length as u64);
+                at += length;
+                self.apply.counter.copied(length);
             }
         }
         Ok(())
+    }
+
+    /// Reads the beginning of a range and writes it; how much that was.
+    fn copy_here(&self, source: &Handle, file: &Handle, range: Range<u64>, buffer: &mut Vec<u8>) -> Result<u64, Errno> {
+        buffer.resize(COPY_BYTES, 0);
+        let most = (range.end - range.start).min(COPY_BYTES as u64) as usize;
+        let length = self.apply.storage().read(source, &mut buffer[..most], range.start)?;
+        if length > 0 {
+            let pieces = [IoSlice::new(&buffer[..length])];
+            self.apply.storage().write(file, &pieces, range.start)?;
+        }
+        Ok(length as u64)
     }
 
     fn next_data(&self, file: &Handle, at: u64) -> Result<Option<(u64, u64)>, Errno> {

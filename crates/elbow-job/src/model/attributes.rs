@@ -158,9 +158,10 @@ impl Model {
     }
 
     pub(crate) fn get_xattr(&self, ino: Ino, key: &OsStr) -> Answer<Vec<u8>> {
-        // The kernel asks for ACLs on every walk of an ordinary user: no fetch for what cannot be there.
+        // The kernel asks for ACLs on every walk to what is somebody else's: no fetch for what cannot be there. Of EOPNOTSUPP it would make an
+        // error of the walk (fs/fuse/acl.c).
         if self.traits.has_no_acls() && (key == ACCESS_ACL || key == DEFAULT_ACL) {
-            return Err(Errno::OPNOTSUPP.into());
+            return Err(Errno::NODATA.into());
         }
         check_key(key)?;
         match self.inodes.xattrs(ino)?.get(key) {

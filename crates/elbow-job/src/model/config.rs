@@ -27,6 +27,8 @@ pub(crate) struct ModelConfig {
     pub(crate) own_gid: u32,
     /// Descriptors of directories that may be kept open.
     pub(crate) handles_max: usize,
-    /// The storage is at the far end of a connection, which copies files by itself, and hears of closed ones in passing.
+    /// The storage is at the far end of a connection, which hears of closed files in passing.
     pub(crate) has_far_end: bool,
+    /// It is on another machine, which copies files by itself.
+    pub(crate) copies_there: bool,
 }

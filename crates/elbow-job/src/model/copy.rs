@@ -54,7 +54,7 @@ pub(crate) fn copy_range(
     set_ids: SetIds,
     gauge: &Arc<AtomicU64>,
 ) -> Answer<u64> {
-    if !model.config.has_far_end {
+    if !model.config.copies_there {
         return Err(Errno::OPNOTSUPP.into());
     }
     let (range, has_data) = first_at_rest(&model.inodes, from, from_offset, length)?;

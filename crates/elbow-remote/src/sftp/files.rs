@@ -14,12 +14,15 @@ use elbow_file::{Errno, FileType, Result};
 use parking_lot::Mutex;
 
 use super::nodes::Node;
+use super::server::Server;
 use super::session::{Answered, Fault, Pending, Session};
 use super::why::kind_of;
 use super::wire::{Ask, Attrs, Request, Status};
 
 /// What one call has under way: a line of 100 MB/s has so much on it at 80 ms.
 const WINDOW_BYTES: usize = 8 << 20;
+/// What is copied by one request: OpenSSH's server does one after the other, and hears nobody meanwhile.
+const COPY_BYTES: u64 = 8 << 20;
 
 /// A file that is open at the server.
 #[derive(Debug)]
@@ -174,6 +177,29 @@ impl OpenFile {
         }
         sent.into_iter()
             .try_for_each(|(at, _, pending)| pending.done().map_err(|fault| (at, fault)))
+    }
+
+    /// Has the server copy a part of this file to another one; how much of it there was.
+    ///
+    /// Source: draft-ietf-secsh-filexfer-extensions-00, section 7; OpenSSH's `PROTOCOL`, section 4.10.
+    pub(crate) fn copy_to(&self, file: &Self, from: u64, to: u64, length: u64) -> Answered<u64> {
+        let session = self.session().map_err(Fault::Lost)?;
+        let ask = |at: u64| {
+            let request = Request::extended(Server::COPY).string(&self.handle).u64(from + at);
+            let request = request.u64(COPY_BYTES.min(length - at)).string(&file.handle);
+            session.send(request.u64(to + at))
+        };
+        let asked: Vec<Pending> = (0..length).step_by(COPY_BYTES as usize).map(ask).collect();
+        let looks = session.send(self.request(Ask::Fstat));
+        for pending in asked {
+            match pending.done() {
+                // OpenSSH says "done" of a part that ends within what it reads at once, and else that the file ends: either way there is less.
+                Ok(()) | Err(Fault::Said(Status::EndOfFile)) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        let size = looks.attrs()?.size.ok_or(Fault::Lost(Errno::PROTO))?;
+        Ok(length.min(size.saturating_sub(from)))
     }
 
     /// Asks for the end of the file, unless it is closed; what comes of it.

@@ -19,6 +19,8 @@ pub(crate) struct Server {
     /// Attributes are set without following a link.
     pub(crate) sets_links: bool,
     pub(crate) tells_limits: bool,
+    /// A part of one file is copied to another one.
+    pub(crate) copies: bool,
     pub(crate) read_bytes_max: usize,
     pub(crate) write_bytes_max: usize,
     /// Handles that may be open; 0: it does not say.
@@ -34,6 +36,7 @@ impl Default for Server {
             tells_space: false,
             sets_links: false,
             tells_limits: false,
+            copies: false,
             read_bytes_max: PIECE_BYTES_USUAL,
             write_bytes_max: PIECE_BYTES_USUAL,
             handles_max: 0,
@@ -48,6 +51,7 @@ impl Server {
     pub(crate) const SPACE: &str = "statvfs@openssh.com";
     pub(crate) const SET_LINK: &str = "lsetstat@openssh.com";
     pub(crate) const LIMITS: &str = "limits@openssh.com";
+    pub(crate) const COPY: &str = "copy-data";
 
     /// It offers an extension.
     pub(crate) fn note(&mut self, name: &[u8], version: &[u8]) {
@@ -58,6 +62,7 @@ impl Server {
             (Self::SPACE, b"2", &mut self.tells_space),
             (Self::SET_LINK, b"1", &mut self.sets_links),
             (Self::LIMITS, b"1", &mut self.tells_limits),
+            (Self::COPY, b"1", &mut self.copies),
         ];
         for (_, _, is_offered) in known
             .into_iter()

@@ -25,6 +25,7 @@ use super::why::kind_of;
 use super::wire::{Ask, Attrs, Request, Status, open_flags};
 use crate::greet::ConnectError;
 use crate::ids::SwappedIds;
+use crate::read_ahead::KeptReads;
 
 /// A server that does not say how much room it has has this much.
 const ROOM_BYTES: u64 = 1 << 50;
@@ -47,6 +48,8 @@ pub struct SftpStorage {
     /// Held to change the name of an open directory: no request is under way then that names something below it.
     paths: RwLock<()>,
     listed: Listed,
+    /// By the node of the file.
+    kept: KeptReads,
 }
 
 /// What stands here for an object that is open.
@@ -115,6 +118,7 @@ impl SftpStorage {
             session,
             paths: RwLock::default(),
             listed: Listed::default(),
+            kept: KeptReads::default(),
         })
     }
 
@@ -196,8 +200,9 @@ impl SftpStorage {
         }
     }
 
-    /// A file was written to, or may have been.
+    /// A file was written to, or may have been: what was asked for before may be what it was.
     fn written(&self, node: &Node) {
+        self.kept.forget(&[node.id()]);
         if let Some((dir, _)) = node.name() {
             self.listed.forget(dir.id());
         }
@@ -468,7 +473,19 @@ impl Storage for SftpStorage {
 
     fn read(&self, handle: &Handle, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let (node, file) = file(handle)?;
-        file.read(node, buffer, offset)
+        let read = self
+            .kept
+            .read(node.id(), buffer, offset, |buffer, at| file.read(node, buffer, at))?;
+        // What was kept may have been read through another handle.
+        file.check(node)?;
+        Ok(read)
+    }
+
+    fn read_ahead(&self, handle: &Handle, offset: u64, length: usize) -> Result<()> {
+        let (node, file) = file(handle)?;
+        self.kept
+            .ask(node.id(), offset, length, |buffer| file.read(node, buffer, offset));
+        Ok(())
     }
 
     fn write(&self, handle: &Handle, pieces: &[IoSlice<'_>], offset: u64) -> Result<()> {
@@ -504,6 +521,25 @@ impl Storage for SftpStorage {
         let file = self.open(dir, name, Access::Write)?;
         self.truncate(&file, size)?;
         self.close(&file)
+    }
+
+    fn copy_range(&self, source: &Handle, from: u64, handle: &Handle, to: u64, length: u64) -> Result<u64> {
+        if !self.session.server.copies {
+            return Err(Errno::OPNOTSUPP);
+        }
+        if length == 0 {
+            return Ok(0); // To the server it is all that there is.
+        }
+        let ((source_node, source), (node, file)) = (file(source)?, file(handle)?);
+        source.check(source_node)?;
+        file.check(node)?;
+        let copied = source.copy_to(file, from, to, length);
+        self.written(node);
+        copied.map_err(|fault| match fault {
+            // Whoever reads and writes it instead hears why, or does not fail: OpenSSH copies nothing within one file.
+            Fault::Said(_) => Errno::OPNOTSUPP,
+            fault => fault.errno(),
+        })
     }
 
     /// All is data, as Linux has it where a file system does not say.

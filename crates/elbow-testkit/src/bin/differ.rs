@@ -44,7 +44,7 @@ What is found is told by signature, the worst first:
   seen-inside       the command saw another tree at its end
   answer            a call answered something else
 
-It needs root: it makes mounts (which only it sees, and which go with it), other users, and for sshfs a private sshd.
+It needs root: it makes mounts (which only it sees, and which go with it), other users, for sshfs a private sshd, and for SFTP OpenSSH's server.
 
 Exit code: 0 when nothing was found that is not known, 1 when something was, 2 when it could not work.";
 
@@ -55,7 +55,7 @@ struct Arguments {
     /// The seeds of the cases: one, or from A up to and without B.
     #[arg(long, value_name = "SEED|A..B", default_value = "0..200", value_parser = parse_seeds)]
     seeds: Range<u64>,
-    /// Where: tmpfs, ext4, xfs, btrfs, overlayfs, slowfs, sshfs, sshfs-user, sshfs-other; several with commas; or all.
+    /// Where: tmpfs, ext4, xfs, btrfs, overlayfs, slowfs, sshfs, sshfs-user, sshfs-other, sftp, sftp-tmpfs; several with commas; or all.
     #[arg(long, value_name = "NAMES", default_value = "tmpfs")]
     storage: String,
     /// Run all jobs with these options of `elbow run` instead of random ones; '' is none.

@@ -234,7 +234,10 @@ fn cause(said: &str) -> String {
     let said = said
         .rsplit_once("elbow: running it again")
         .map_or(said, |(_, last)| last);
-    let names_one = |line: &&str| line.contains(": ") && !line.starts_with("elbow: committed");
+    let names_one = |line: &&str| {
+        let is_good = line.starts_with("elbow: committed") || line.contains(" is stored over SFTP on ");
+        line.contains(": ") && !is_good
+    };
     let line = said.lines().find(names_one).unwrap_or(said);
     let is_word = |word: &&str| word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_alphabetic());
     let words = line.split([' ', ':', ';', '(', ')', ',']).filter(is_word);

@@ -5,8 +5,10 @@
 //!   LAB/disk/n-7/w          an old tree on a local file system, where native and job runs work
 //!   LAB/disk/n-7/{lower,upper,work}, LAB/over-7/w       overlayfs: the old tree is the lower layer
 //!   LAB/disk/n-7/w  seen as LAB/far/n-7/w               slowfs, sshfs: made and judged on the server's side
+//!   LAB/disk/n-7/w  reached by LAB/as-ssh               SFTP: native runs work in it, and jobs by way of a server
 //! ```
 
+use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -26,6 +28,16 @@ use crate::sshbed::{SshMount, SshTestbed};
 
 /// The size of an image; what is not written takes no room.
 const IMAGE_BYTES: u64 = 1 << 30;
+
+/// What is run as ssh(1) where a job goes over SFTP, in the lab.
+const AS_SSH: &str = "as-ssh";
+/// Where systems have OpenSSH's server.
+const SFTP_SERVERS: [&str; 4] = [
+    "/usr/lib/openssh/sftp-server",
+    "/usr/libexec/openssh/sftp-server",
+    "/usr/lib/ssh/sftp-server",
+    "/usr/libexec/sftp-server",
+];
 
 /// A kind of storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,11 +60,15 @@ pub enum Storage {
     SshfsUser,
     /// sshfs as root, to another user.
     SshfsOther,
+    /// In memory; a job reaches it over SFTP.
+    SftpTmpfs,
+    /// On ext4; a job reaches it over SFTP.
+    Sftp,
 }
 
 impl Storage {
     /// All of them, the cheapest first.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Tmpfs,
         Self::Ext4,
         Self::Xfs,
@@ -62,6 +78,8 @@ impl Storage {
         Self::Sshfs,
         Self::SshfsUser,
         Self::SshfsOther,
+        Self::SftpTmpfs,
+        Self::Sftp,
     ];
 
     /// As it is written.
@@ -76,6 +94,8 @@ impl Storage {
             Self::Sshfs => "sshfs",
             Self::SshfsUser => "sshfs-user",
             Self::SshfsOther => "sshfs-other",
+            Self::SftpTmpfs => "sftp-tmpfs",
+            Self::Sftp => "sftp",
         }
     }
 
@@ -89,6 +109,21 @@ impl Storage {
         matches!(self, Self::Sshfs | Self::SshfsUser | Self::SshfsOther)
     }
 
+    /// Whether jobs reach it over SFTP; native runs work in the directory itself.
+    pub fn is_by_sftp(self) -> bool {
+        matches!(self, Self::SftpTmpfs | Self::Sftp)
+    }
+
+    /// What this machine lacks for it, as a sentence.
+    pub fn missing(self) -> Option<String> {
+        if self.is_by_sftp() {
+            return sftp_server()
+                .is_none()
+                .then(|| "there is no sftp-server here: openssh-sftp-server has it".to_owned());
+        }
+        self.is_far().then(SshTestbed::missing).flatten()
+    }
+
     /// Whether several users work on it in one case: sshfs is one user's.
     pub fn has_users(self) -> bool {
         !self.is_far()
@@ -96,7 +131,7 @@ impl Storage {
 
     /// Whether it has extended attributes and access control lists.
     pub fn has_attributes(self) -> bool {
-        !self.is_far()
+        !self.is_far() && !self.is_by_sftp()
     }
 
     /// Whether a directory may be a device of its own.
@@ -107,12 +142,15 @@ impl Storage {
     /// Whether what is in an old tree may have several names: copying one up from a lower layer of overlayfs leaves the others behind, and sshfs does
     /// not know which names are one file, so that even natively one shows what the other was.
     pub fn keeps_links(self) -> bool {
-        self != Self::Overlayfs && !self.is_far()
+        self != Self::Overlayfs && !self.is_far() && !self.is_by_sftp()
     }
 
     /// What the times of an old tree end in: SFTP carries whole seconds only.
     pub fn nanoseconds(self) -> i64 {
-        if self.is_far() { 0 } else { 123_456_789 }
+        match self.is_far() || self.is_by_sftp() {
+            true => 0,
+            false => 123_456_789,
+        }
     }
 
     /// Who runs cases on it, where not both do.
@@ -146,7 +184,7 @@ impl Storage {
 
     fn file_system(self) -> &'static str {
         match self {
-            Self::Tmpfs => "tmpfs",
+            Self::Tmpfs | Self::SftpTmpfs => "tmpfs",
             Self::Xfs => "xfs",
             Self::Btrfs => "btrfs",
             _ => "ext4",
@@ -247,12 +285,32 @@ impl StorageHost {
         test_storage.mount_disk()?;
         open_fuse_to_all(&test_storage)?;
         test_storage.far = test_storage.mount_far()?;
+        if storage.is_by_sftp() {
+            let server = sftp_server().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+            let script = format!(
+                "for last; do :; done\n[ \"$last\" = sftp ] || exit 127\ncd / && umask 022 && exec {}",
+                server.display()
+            );
+            write_script(&test_storage.path(AS_SSH), &script)?;
+        }
         Ok(test_storage)
     }
 
     /// What it is.
     pub fn storage(&self) -> Storage {
         self.storage
+    }
+
+    /// Variables of the environment with which `elbow` reaches it.
+    pub(super) fn environment(&self) -> Vec<(&'static str, OsString)> {
+        if !self.storage.is_by_sftp() {
+            return Vec::new();
+        }
+        vec![
+            ("ELBOW_VIA", "ssh://here".into()),
+            ("ELBOW_SSH", self.path(AS_SSH).into()),
+            ("ELBOW_VIA_PROGRAM", "".into()), // None is looked for.
+        ]
     }
 
     /// A path in the lab, on no storage under test.
@@ -382,6 +440,16 @@ impl Drop for Place {
             eprintln!("differ: removing {}: {error}", self.dir.display());
         }
     }
+}
+
+fn sftp_server() -> Option<&'static Path> {
+    SFTP_SERVERS.into_iter().map(Path::new).find(|path| path.is_file())
+}
+
+/// Writes a script that everybody may run.
+pub(super) fn write_script(path: &Path, script: &str) -> io::Result<()> {
+    fs::write(path, format!("#!/bin/sh\n{script}\n"))?;
+    fs::set_permissions(path, Permissions::from_mode(0o755))
 }
 
 fn run(command: &mut Command) -> io::Result<()> {

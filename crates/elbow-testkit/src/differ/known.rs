@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 171] = [
+const LIMITS: [(&str, &str, &str); 178] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer *chown ok/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
@@ -141,15 +141,19 @@ const LIMITS: [(&str, &str, &str); 171] = [
     ("slowfs", "wrong-after-0 after file mode (allocates)", SET_ID_BITS),
     ("slowfs", "seen-inside inside file mode (allocates)", SET_ID_BITS),
     ("slowfs", "answer *stat ok/ok mode (allocates)", SET_ID_BITS),
-    ("tmpfs", "answer fallocate EOPNOTSUPP/ok*", MORE_THAN_TMPFS),
-    ("tmpfs", "answer *stat ok/ok mode (no lists)", MORE_THAN_TMPFS),
-    ("tmpfs", "seen-inside inside * mode (no lists)", MORE_THAN_TMPFS),
-    ("tmpfs", "wrong-after-0 after * mode (no lists)", MORE_THAN_TMPFS),
-    ("tmpfs", "answer *stat ok/ok gid (no lists)", MORE_THAN_TMPFS),
-    ("tmpfs", "seen-inside inside * gid (no lists)", MORE_THAN_TMPFS),
-    ("tmpfs", "wrong-after-0 after * gid (no lists)", MORE_THAN_TMPFS),
-    ("tmpfs", "seen-inside inside file mtime is now (maps)", MORE_THAN_TMPFS),
-    ("tmpfs", "wrong-after-0 after file mtime is now (maps)", MORE_THAN_TMPFS),
+    ("*tmpfs", "answer fallocate EOPNOTSUPP/ok*", MORE_THAN_TMPFS),
+    ("*tmpfs", "answer *stat ok/ok mode (no lists)", MORE_THAN_TMPFS),
+    ("*tmpfs", "seen-inside inside * mode (no lists)", MORE_THAN_TMPFS),
+    ("*tmpfs", "wrong-after-0 after * mode (no lists)", MORE_THAN_TMPFS),
+    ("*tmpfs", "answer *stat ok/ok gid (no lists)", MORE_THAN_TMPFS),
+    ("*tmpfs", "seen-inside inside * gid (no lists)", MORE_THAN_TMPFS),
+    ("*tmpfs", "wrong-after-0 after * gid (no lists)", MORE_THAN_TMPFS),
+    ("*tmpfs", "seen-inside inside file mtime is now (maps)", MORE_THAN_TMPFS),
+    (
+        "*tmpfs",
+        "wrong-after-0 after file mtime is now (maps)",
+        MORE_THAN_TMPFS,
+    ),
     ("overlayfs", "answer *stat ok/ok mode (no lists)", MORE_THAN_TMPFS),
     ("overlayfs", "seen-inside inside * mode (no lists)", MORE_THAN_TMPFS),
     ("overlayfs", "wrong-after-0 after * mode (no lists)", MORE_THAN_TMPFS),
@@ -298,6 +302,17 @@ const LIMITS: [(&str, &str, &str); 171] = [
     ("sshfs*", "answer seek E/ok (taken directories)", MORE_THAN_SSHFS),
     ("sshfs*", "answer *ch* E/ok (taken directories)", MORE_THAN_SSHFS),
     ("sshfs*", "answer futimens E/ok (taken directories)", MORE_THAN_SSHFS),
+    (
+        "sftp*",
+        "not-rolled-back 125/0 elbow * Permission denied (set-ids)",
+        RIGHTS_OF_SERVERS,
+    ),
+    ("sftp*", "answer mknod ok/EPERM*", LESS_OVER_SFTP),
+    ("sftp*", "answer *setxattr */EOPNOTSUPP*", LESS_OVER_SFTP),
+    ("sftp*", "answer *removexattr */EOPNOTSUPP*", LESS_OVER_SFTP),
+    ("sftp*", "answer setacl */EOPNOTSUPP*", LESS_OVER_SFTP),
+    ("sftp*", "answer holes ok/ok*", LESS_OVER_SFTP),
+    ("sftp*", "answer seek ok/ok*", LESS_OVER_SFTP),
 ];
 
 const GROUPS: &str = "Groups in an ordinary user's job";
@@ -324,6 +339,7 @@ const TRUSTED_NAMES: &str = "Names of trusted attributes";
 const REPLACED_WHILE_OPEN: &str = "Files of a lower layer that lost their name while they are open";
 const MORE_THAN_TMPFS: &str = "More than tmpfs";
 const MORE_THAN_SSHFS: &str = "More than sshfs";
+const LESS_OVER_SFTP: &str = "Less over SFTP";
 
 /// The end of the signature of what is known of an ordinary user's cases alone in which something old lets its owner not read it.
 const CLOSED: &str = "(user, closed)";

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use super::actor::{ActorInput, BROKEN_CODE, last_run, make_log};
 use super::case::{Case, Ending, Runner};
 use super::compare::{Finding, Run, compare};
 use super::draw::ordinary;
-use super::ground::{Place, StorageHost};
+use super::ground::{Place, StorageHost, write_script};
 use super::look::{decode_view, look};
 use super::old;
 use super::plant::Bug;
@@ -59,11 +58,7 @@ impl Programs {
     /// # Errors
     /// What writing the script says.
     pub fn by_ssh(&mut self, script: &Path) -> io::Result<()> {
-        fs::write(
-            script,
-            "#!/bin/sh\nfor last; do :; done\ncd / && exec sh -c \"$last\"\n",
-        )?;
-        fs::set_permissions(script, fs::Permissions::from_mode(0o755))?;
+        write_script(script, "for last; do :; done\ncd / && exec sh -c \"$last\"")?;
         self.environment = vec![
             ("ELBOW_VIA", "ssh://here".into()),
             ("ELBOW_SSH", script.into()),
@@ -281,6 +276,7 @@ impl<'a> Stage<'a> {
         command
             .args(&who[1..])
             .envs(self.programs.environment.iter().map(|(name, value)| (name, value)))
+            .envs(self.test_storage.environment())
             .current_dir("/"); // Whoever it is may go there.
         command
     }

@@ -5,7 +5,7 @@
 //! so many on each storage, and `SOAK=1` fifty times as many from a random one on. A difference that is known and not fixed yet stands in
 //! `crates/elbow-testkit/corpus/differ/known`.
 //!
-//! The tests need root, `/dev/fuse`, loop devices and an sshd.
+//! The tests need root, `/dev/fuse`, loop devices, an sshd and OpenSSH's sftp-server.
 
 #![allow(clippy::disallowed_methods)] // It looks at scripts, and at what lies on storages.
 
@@ -22,7 +22,6 @@ use elbow_testkit::differ::ground::{Storage, StorageHost, enter_own_mounts};
 use elbow_testkit::differ::known::KnownList;
 use elbow_testkit::differ::plant::Bug;
 use elbow_testkit::differ::trial::Programs;
-use elbow_testkit::sshbed::SshTestbed;
 
 /// Where found cases are kept.
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../elbow-testkit/corpus/differ");
@@ -42,6 +41,9 @@ const SEEDS: [(Storage, u64); 9] = [
 
 /// The same where the directory is reached by ssh: what the storage is like matters less there.
 const SEEDS_BY_SSH: [(Storage, u64); 3] = [(Storage::Tmpfs, 120), (Storage::Ext4, 120), (Storage::Overlayfs, 40)];
+
+/// The same where a job goes over SFTP, and the native run does not.
+const SEEDS_BY_SFTP: [(Storage, u64); 2] = [(Storage::SftpTmpfs, 120), (Storage::Sftp, 100)];
 
 /// How many times as many under `SOAK`: 100,000.
 const SOAK: u64 = 50;
@@ -139,7 +141,7 @@ fn assert_same(layer: impl Iterator<Item = (Storage, u64)>, is_by_ssh: bool) {
     let mut programs = programs(None);
     let (known, mut new) = (known(), Vec::new());
     for (storage, usual) in layer {
-        if let Some(missing) = SshTestbed::missing().filter(|_| storage.is_far()) {
+        if let Some(missing) = storage.missing() {
             assert!(
                 std::env::var_os("CI").is_none_or(|value| value != "true"),
                 "CI=true, and {missing}"
@@ -185,6 +187,11 @@ fn random_calls_by_ssh_are_what_they_are_without_a_job() {
     assert_same(SEEDS_BY_SSH.into_iter(), true);
 }
 
+#[test]
+fn random_calls_over_sftp_are_what_they_are_without_a_job() {
+    assert_same(SEEDS_BY_SFTP.into_iter(), false);
+}
+
 /// Each was found once, made small, and is fixed or known.
 #[test]
 fn cases_of_the_corpus_show_nothing_new() {
@@ -195,7 +202,7 @@ fn cases_of_the_corpus_show_nothing_new() {
     let known = known();
     for storage in Storage::ALL {
         let scripts = scripts_on(storage);
-        if scripts.is_empty() || (storage.is_far() && SshTestbed::missing().is_some()) {
+        if scripts.is_empty() || storage.missing().is_some() {
             continue;
         }
         let test_storage = StorageHost::new(storage).unwrap_or_else(|error| panic!("{}: {error}", storage.name()));

@@ -167,6 +167,31 @@ fn a_large_file_goes_over_sftp_whole_and_back() {
     );
 }
 
+#[test]
+fn what_is_copied_within_the_tree_does_not_go_over_the_line_of_sftp() {
+    let Some(testbed) = Testbed::new() else { return };
+    testbed.copies_stay_there(|script| testbed.stores(script));
+}
+
+/// What is read in order is read ahead, and goes over the line once.
+#[test]
+fn what_is_read_over_sftp_goes_over_the_line_once() {
+    const BYTES: u64 = 30_000_000;
+    let Some(testbed) = Testbed::new() else { return };
+    let (work, out) = (testbed.dir.path(), testbed.path("out"));
+    let noise = format!("head -c {BYTES} /dev/urandom > far/noise");
+    Place { work, out: &out }.shell(&noise).assert_code(0);
+    let before = testbed.bed.passed_bytes();
+    testbed.stores("cat near/noise > $OUT/noise");
+    let passed = testbed.bed.passed_bytes() - before;
+    assert!((BYTES..BYTES + BYTES / 10).contains(&passed), "{passed} bytes passed");
+    let read = fs::read(out.join("noise")).expect("a file");
+    assert!(
+        read == fs::read(testbed.path("far/noise")).expect("a file"),
+        "it is another"
+    );
+}
+
 /// The server takes its umask from every mode, and the account is for SFTP alone: no shell answers.
 #[test]
 fn modes_over_sftp_are_those_of_the_command_whatever_the_umask_there() {

@@ -70,6 +70,16 @@ const WEIGHTS: [(u32, Maker); 51] = [
 
 impl CaseGenerator {
     pub(super) fn any_call(&mut self) -> Call {
+        let call = self.call_of_weight();
+        let is_of_attributes = call.verb().ends_with("xattr") || call.verb() == "setacl";
+        // Each is refused; a few show that.
+        if is_of_attributes && self.storage.is_by_sftp() && self.chance(90) {
+            return self.stat();
+        }
+        call
+    }
+
+    fn call_of_weight(&mut self) -> Call {
         let sum: u32 = WEIGHTS.iter().map(|(weight, _)| weight).sum();
         let mut at = self.rng.random_range(0..sum);
         for (weight, make) in WEIGHTS {
@@ -510,6 +520,11 @@ impl CaseGenerator {
         if self.storage.is_far() {
             // sshfs takes the beginning of 1970, and a time that is left as it is, for now.
             return self.one(&[Time::Now, Time::At(1_100_000_000, 0), Time::At(4_200_000_000, 0)]);
+        }
+        if self.storage.is_by_sftp() {
+            // What it carries: whole seconds from 1970 to 2106.
+            let set = [0, 1_100_000_000, 1_200_000_000, 4_200_000_000].map(|seconds| Time::At(seconds, 0));
+            return self.one(&[&[Time::Now, Time::Omit], &set[..]].concat());
         }
         let nanoseconds = self.one(&[0, 1, 999_999_999]);
         self.one(&[
