@@ -101,7 +101,29 @@ def _storage_table(results, storage):
         flight = results.median(storage, job, OURS, "mean_in_flight")
         cells += [f"**{down(ratio)}x**" if ratio else "", str(down(flight, 1)) if flight is not None else ""]
         lines.append(f"| {job} | " + " | ".join(cells) + " |")
-    return [*lines, ""]
+    return [*lines, "", *_rpc_table(results, storage)]
+
+
+def rpc_counts(results, storage, job, peer):
+    """RPCs by operation, of the median run by their sum; None where they are not counted."""
+    counted = [run["server"]["rpcs"] for run in results.good(storage, job, peer) if "rpcs" in (run["server"] or {})]
+    return sorted(counted, key=lambda counts: sum(counts.values()))[len(counted) // 2] if counted else None
+
+
+def _rpc_table(results, storage):
+    """What each job asked an NFS server for, by operation."""
+    lines = []
+    for job in results.names("job"):
+        by_peer = {peer: rpc_counts(results, storage, job, peer) for peer in results.names("peer")}
+        by_peer = {peer: counts for peer, counts in by_peer.items() if counts}
+        names = sorted({name for counts in by_peer.values() for name in counts},
+                       key=lambda name: -max(counts.get(name, 0) for counts in by_peer.values()))
+        for peer, counts in by_peer.items():
+            cells = [f"{name} {counts[name]}" for name in names if name in counts]
+            lines.append(f"| {job} | {peer} | {sum(counts.values())} | {', '.join(cells)} |")
+    if not lines:
+        return []
+    return ["RPCs from mounting until the job is over.", "", "| job | peer | RPCs | by operation |", "|---|---|---|---|", *lines, ""]
 
 
 def _cell(results, storage, job, peer):
@@ -141,6 +163,11 @@ def goals(results):
         wanted.append(at_least(f"{storage}: rm >= 2x direct", results.ratio(storage, "rm", "direct", OURS), 2))
         for job in results.names("job"):
             wanted += _against_rivals(results, storage, job)
+        for job in ("tar", "unzip", "rm"):
+            ours, directly = (rpc_counts(results, storage, job, peer) for peer in (OURS, "direct"))
+            if ours and directly:
+                ratio = sum(ours.values()) / sum(directly.values())
+                wanted.append(at_most(f"{storage}: {job} asks <= 1.1x the RPCs of the command alone", ratio, 1.1, "x"))
     wanted += _by_ssh(results) + _acknowledgement(results, matrix) + _rows_goals(results)
     return [goal for goal in wanted if goal]
 
