@@ -4,6 +4,8 @@
 //! same words. Advisories need a database from the network: they are checked where it can be had, and where it
 //! cannot be had the gate says so.
 
+mod programs;
+
 use std::fmt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -126,37 +128,18 @@ fn cargo(workspace: &Workspace, arguments: &[&str]) -> Result<()> {
     succeed(&mut command(workspace, arguments))
 }
 
-/// Some tests load it, and it has none of its own, for which cargo would build it.
-const MODULE: [&str; 4] = ["build", "--locked", "-p", "elbow-python"];
-
-/// All tests, also after one has failed: a gate takes long, and tells all that is wrong at once. As an ordinary user all but those that only root can run, and that is said, and fails where nothing may be skipped.
+/// All tests, also after one has failed. As an ordinary user all but those that only root can run, and that is said, and fails where nothing may be skipped.
 fn tests(workspace: &Workspace) -> Result<()> {
-    cargo(workspace, &MODULE)?;
-    if rustix::process::geteuid().is_root() {
-        return cargo(workspace, &["test", "--workspace", "--locked", "--no-fail-fast"]);
+    let mut programs = programs::build(workspace)?;
+    if !rustix::process::geteuid().is_root() {
+        ensure!(
+            std::env::var("CI").as_deref() != Ok("true"),
+            "CI=true, and this is not root"
+        );
+        println!("SKIPPED: not root: {NEED_ROOT:?} of elbow, which make mounts, devices and other users");
+        programs.retain(|program| !program.is_test("elbow", &NEED_ROOT));
     }
-    ensure!(
-        std::env::var("CI").as_deref() != Ok("true"),
-        "CI=true, and this is not root"
-    );
-    println!("SKIPPED: not root: {NEED_ROOT:?} of elbow, which make mounts, devices and other users");
-    let others = [
-        "test",
-        "--workspace",
-        "--exclude",
-        "elbow",
-        "--locked",
-        "--no-fail-fast",
-    ];
-    cargo(workspace, &others)?;
-    let mut rest = command(workspace, &["test", "-p", "elbow", "--bins", "--locked"]);
-    for entry in std::fs::read_dir(workspace.root.join("crates/elbow/tests"))? {
-        let name = entry?.file_name();
-        if !NEED_ROOT.iter().any(|other| name == **other) {
-            rest.arg("--test").arg(name);
-        }
-    }
-    succeed(&mut rest)
+    programs::run(workspace, programs)
 }
 
 /// The documentation of everything, private items included: it is for who works on it, so public headers may point there.
