@@ -118,5 +118,12 @@ def _write_zeros(image, size_bytes):
 def _run(*command):
     said = subprocess.run([str(word) for word in command], check=False, capture_output=True, text=True)
     if said.returncode != 0:
-        raise subprocess.CalledProcessError(said.returncode, command, said.stdout, said.stderr)
+        raise CommandFailed(said.returncode, command, said.stdout, said.stderr)
     return said.stdout
+
+
+class CommandFailed(subprocess.CalledProcessError):
+    """One that says what the command said."""
+
+    def __str__(self):
+        return f"{super().__str__()} {self.stderr.strip()}"

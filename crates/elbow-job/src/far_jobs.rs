@@ -113,7 +113,6 @@ impl FarJobs {
     #[must_use]
     pub fn end(&self) -> Vec<Result<Recovered, JobError>> {
         drop(self.journal.lock().take());
-        self.lock.give_up(&*self.own);
         let end = |name: &OsString| self.end_job(name).transpose();
         let begun = std::mem::take(&mut *self.begun.lock());
         let ended: Vec<_> = begun.iter().filter_map(end).collect();
@@ -128,7 +127,7 @@ impl FarJobs {
 
     /// Ends a job of this process as a recovery does; `None` if it has ended.
     fn end_job(&self, name: &OsStr) -> Result<Option<Recovered>, JobError> {
-        let recovery = Recovery::new(&*self.own, &self.root, true)?.of_own_jobs();
+        let recovery = Recovery::new(&*self.own, &self.root, true)?.of_own_jobs(&self.lock);
         for _ in 1..END_LOOKS {
             match recovery.end(name)? {
                 // Another one has begun to end it, now that its lock is free.
@@ -289,7 +288,6 @@ impl FarJobs {
         {
             sync_dir(storage, &job)?;
         }
-        self.lock.give_up(storage);
         match self.end_job(name).map_err(|error| errno_of(&error))? {
             Some(ended) if ended.action != RecoverAction::RolledBack => Err(Errno::IO),
             _ => Ok(Worked::default()),

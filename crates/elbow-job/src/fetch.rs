@@ -361,10 +361,20 @@ impl Fetcher<'_> {
                 SegmentSource::Piece(Piece::Copy(copy)) => {
                     let dir = open_route(&*self.shared.storage, &copy.source.route)?;
                     let file = self.shared.storage.open(&dir, &copy.source.name, Access::Read)?;
-                    self.read_file(Some(&file), copy.offset, segment.length, &mut out)?;
+                    if self.read_file(Some(&file), copy.offset, segment.length, &mut out)? < segment.length {
+                        return Err(Errno::STALE);
+                    }
                 }
-                SegmentSource::Target(from) => self.read_file(target.as_ref(), *from, segment.length, &mut out)?,
-                SegmentSource::Original(from) => self.read_file(original.as_ref(), *from, segment.length, &mut out)?,
+                SegmentSource::Target(from) => {
+                    self.read_file(target.as_ref(), *from, segment.length, &mut out)?;
+                }
+                SegmentSource::Original(from) => {
+                    // Somebody else has cut the file since its size was seen. Its bytes are nowhere any more, and zeros are not they.
+                    let read = self.read_file(original.as_ref(), *from, segment.length, &mut out)?;
+                    if read < segment.length {
+                        return Err(Errno::STALE);
+                    }
+                }
             }
         }
         Ok(out)
@@ -386,14 +396,11 @@ impl Fetcher<'_> {
         Ok(())
     }
 
-    /// Appends bytes of a file; what is past its end reads as zeros.
-    fn read_file(&self, file: Option<&Handle>, from: u64, length: usize, out: &mut Vec<u8>) -> Result<(), Errno> {
+    /// Appends bytes of a file, zeros for what is past its end; gives how many are its own.
+    fn read_file(&self, file: Option<&Handle>, from: u64, length: usize, out: &mut Vec<u8>) -> Result<usize, Errno> {
         let at = out.len();
         out.resize(at + length, 0);
-        self.shared
-            .storage
-            .read(file.ok_or(Errno::IO)?, &mut out[at..], from)
-            .map(|_| ())
+        self.shared.storage.read(file.ok_or(Errno::IO)?, &mut out[at..], from)
     }
 
     /// The parts of a read with the descriptors that they need.

@@ -68,6 +68,10 @@ pub(crate) fn lock_manifest(
         Err(Errno::NOENT | Errno::ISDIR | Errno::SPIPE | Errno::NODEV | Errno::LOOP) => return Ok(Attempt::None),
         file => file?,
     };
+    if lock.is_of(storage, &file)? {
+        storage.close(&file)?;
+        return Ok(Attempt::Locked);
+    }
     lock.give_up(storage);
     let attempt = liveness::attempt(storage, &file)?;
     match attempt {

@@ -123,6 +123,19 @@ impl Lock {
         *self.0.lock() = Some(manifest);
     }
 
+    /// Lets another hold what this one does.
+    pub(crate) fn hand_over(&self, to: &Self) {
+        *to.0.lock() = self.0.lock().take();
+    }
+
+    /// Whether what is held is the lock of this file.
+    pub(crate) fn is_of(&self, storage: &dyn Storage, file: &Handle) -> Result<bool, Errno> {
+        let held = self.0.lock();
+        let Some(manifest) = &*held else { return Ok(false) };
+        let (ours, theirs) = (storage.stat_handle(manifest)?, storage.stat_handle(file)?);
+        Ok((ours.dev, ours.ino) == (theirs.dev, theirs.ino))
+    }
+
     /// Still held? A network file system takes locks away from a machine that it has not heard of for long; if somebody else has
     /// it now, the job was given up for dead.
     ///

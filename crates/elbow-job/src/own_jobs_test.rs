@@ -8,6 +8,7 @@ use std::sync::Arc;
 use elbow_file::double::{Call, Faulty, Interposed, Operation, Plan};
 use elbow_file::{ACCESS_ACL, DEFAULT_ACL, Errno, RealStorage, Storage};
 
+use crate::liveness::Lock;
 use crate::recover::Recovery;
 use crate::report::RecoverAction;
 use crate::schedule_test::{InJob, Op};
@@ -33,9 +34,31 @@ fn where_files_cannot_be_locked_a_process_ends_its_own_jobs() {
     let recovery = || Recovery::new(&*storage, &root, true).unwrap();
     assert_eq!(ended(recovery()), Some(RecoverAction::Running), "anybody's");
     assert_eq!(
-        ended(recovery().of_own_jobs()),
+        ended(recovery().of_own_jobs(&Lock::default())),
         Some(RecoverAction::RolledBack),
         "its own"
+    );
+    assert!(!dir.path().join(&name).exists());
+}
+
+/// The lock of a job used to be given up before its process ended it: a job beside it that began at this moment found it free, ended the job as
+/// one that had died, and said so.
+#[test]
+fn who_ends_its_own_job_keeps_its_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(RealStorage);
+    let root = RealStorage::open_root(dir.path()).unwrap();
+    let job = Job::begin(storage.clone(), root.clone(), dir.path(), Options::default()).unwrap();
+    InJob(&job).run(&Op::Mkdir("new".into())).unwrap();
+    job.shared.drain(&mut |_| {}).unwrap();
+    let name = job.name().to_owned();
+    let ended = |recovery: Recovery<'_>| recovery.end(&name).unwrap().map(|ended| ended.action);
+    let recovery = || Recovery::new(&*storage, &root, true).unwrap();
+    assert_eq!(ended(recovery()), Some(RecoverAction::Running), "anybody's");
+    assert_eq!(
+        ended(recovery().of_own_jobs(&job.shared.lock)),
+        Some(RecoverAction::RolledBack),
+        "its own, which has not been given up before"
     );
     assert!(!dir.path().join(&name).exists());
 }

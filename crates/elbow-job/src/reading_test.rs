@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use elbow_file::double::{Gated, Interposed, Operation};
-use elbow_file::{RealStorage, RenameMode};
+use elbow_file::{Errno, RealStorage, RenameMode};
 
 use crate::schedule_test::{InJob, Op, scratch};
 use crate::{Job, Options};
@@ -90,4 +90,21 @@ fn what_is_read_is_the_file_and_not_what_has_come_to_its_name() {
         assert_eq!(read.as_deref(), Ok(OLD), "{meanwhile:?}");
         job.roll_back(false, &mut |_| {}).unwrap();
     }
+}
+
+/// Somebody else cuts an old file while the job reads it: the bytes behind that were zeros, which nobody has ever written there, and a copy was
+/// committed with them.
+#[test]
+fn bytes_that_somebody_has_cut_off_are_an_error_and_no_zeros() {
+    let dir = scratch();
+    std::fs::write(dir.path().join("f"), OLD).unwrap();
+    let root = RealStorage::open_root(dir.path()).unwrap();
+    let job = Job::begin(Arc::new(RealStorage), root, dir.path(), Options::default()).unwrap();
+    let file = InJob(&job).walk("f").unwrap();
+    assert_eq!(job.read_blocking(file, 0, 100).as_deref(), Ok(OLD));
+    let cut = std::fs::File::options().write(true).open(dir.path().join("f")).unwrap();
+    cut.set_len(4).unwrap();
+    assert_eq!(job.read_blocking(file, 0, 4).as_deref(), Ok(&OLD[..4]));
+    assert_eq!(job.read_blocking(file, 0, 100), Err(Errno::STALE));
+    job.roll_back(false, &mut |_| {}).unwrap();
 }

@@ -112,8 +112,8 @@ pub(crate) struct Recovery<'a> {
     file_system_traits: FileSystemTraits,
     /// Asked instead of locks, by tests.
     is_alive: Option<&'a dyn Fn(&Manifest) -> bool>,
-    /// The jobs to be ended are those of this process, which works on them no more.
-    ends_own: bool,
+    /// The jobs to be ended are those of this process, which works on them no more; what it holds of the lock of one.
+    own_lock: Option<&'a Lock>,
 }
 
 impl<'a> Recovery<'a> {
@@ -126,13 +126,15 @@ impl<'a> Recovery<'a> {
             ownership: OwnershipCheck::new(storage, root).map_err(&failed)?,
             file_system_traits: storage.file_system_traits(root).map_err(&failed)?,
             is_alive: None,
-            ends_own: false,
+            own_lock: None,
         })
     }
 
-    /// For jobs of this process, which works on them no more: where files cannot be locked, that it runs says nothing.
-    pub(crate) fn of_own_jobs(self) -> Self {
-        Self { ends_own: true, ..self }
+    /// For jobs of this process, which works on them no more: where files cannot be locked, that it runs says nothing. Where they can, nobody
+    /// is to find the lock free before the job has ended, and end it as one that has died.
+    pub(crate) fn of_own_jobs(self, own_lock: &'a Lock) -> Self {
+        let own_lock = Some(own_lock);
+        Self { own_lock, ..self }
     }
 
     fn run(&self) -> Result<Ended, JobError> {
@@ -216,6 +218,9 @@ impl<'a> Recovery<'a> {
             },
         };
         let lock = Lock::default();
+        if let Some(own_lock) = self.own_lock {
+            own_lock.hand_over(&lock);
+        }
         let held = self.hold(name, &own, &lock).map_err(error("reading the manifest in"))?;
         let Some((found, attempt)) = held else { return Ok(None) };
         // What is mounted below the directory was never a part of the job.
@@ -287,7 +292,7 @@ impl<'a> Recovery<'a> {
 
     pub(crate) fn liveness(&self, manifest: &Manifest, attempt: &Attempt) -> Liveness {
         match self.is_alive {
-            None if self.ends_own && matches!(attempt, Attempt::None) => Liveness::Dead,
+            None if self.own_lock.is_some() && matches!(attempt, Attempt::None) => Liveness::Dead,
             None => liveness::of(
                 manifest,
                 attempt,

@@ -126,10 +126,13 @@ impl Model {
 
     /// An old directory that is gone in the job is looked into no more. Were it open when the commit removes it, the
     /// storage would free it only when we close it: at our very end, one after the other.
+    ///
+    /// At the other end of a connection it is closed with its last clone, and that costs nothing here: a copy of what is in it may still have
+    /// to be made by that name, and closing it would close it for that, too.
     fn close_removed(&mut self, ino: Ino) {
-        if let Some(handle) = self.inodes.take_handle_of_removed(ino) {
-            self.closing.push((ino, handle));
-        }
+        let handle = self.inodes.take_handle_of_removed(ino);
+        self.closing
+            .extend(handle.filter(Handle::is_here).map(|handle| (ino, handle)));
     }
 
     /// What brings objects up to be stored.

@@ -779,14 +779,17 @@ impl Testbed {
         let noise = "mkdir -p far/old/sub; for i in $(seq 30); do head -c 300000 /dev/urandom > far/old/$i; done; head -c 9000000 /dev/urandom > far/old/sub/big;
         mkdir far/old/small; for i in $(seq 200); do head -c 20000 /dev/urandom > far/old/small/$i; done
         for i in $(seq 300); do printf x | dd of=far/old/parts bs=1 seek=${i}0000 conv=notrunc status=none; done
-        truncate -s 3M far/old/sub/sparse; printf end >> far/old/sub/sparse; ln far/old/1 far/old/again; chmod 6755 far/old/2; chmod 0400 far/old/3; : > far/old/none";
+        truncate -s 3M far/old/sub/sparse; printf end >> far/old/sub/sparse; ln far/old/1 far/old/again; chmod 6755 far/old/2; chmod 0400 far/old/3; : > far/old/none
+        mkdir -p far/left/deep; head -c 300000 /dev/urandom > far/left/deep/x; cp far/left/deep/x $OUT/x";
         let (work, out) = (self.dir.path(), self.path("out"));
         Place { work, out: &out }.shell(noise).assert_code(0);
         let before = self.bed.passed_bytes();
-        // What was read before is read ahead of no copy.
+        // What was read before is read ahead of no copy. (The copy of a file in a directory that the command removed after it failed the job: the
+        // directory had been closed when the copy was to be made by its name.)
         let copies = "set -e; cd near; cat old/small/1 old/small/10 old/small/100 > /dev/null; cp -a old copies; cp old/sub/big one; mkdir moved; mv old/4 moved/here; cp moved/here fourth; cp old/5 fifth; rm old/5
         cp old/6 sixth; printf X >> sixth; cp old/7 seventh; printf X >> old/7; cp old/8 eighth; printf CHANGED | dd of=eighth conv=notrunc bs=1 seek=1000 status=none
-        cp old/9 ninth; truncate -s 1000 ninth";
+        cp old/9 ninth; truncate -s 1000 ninth
+        cp -a left kept; rm -r left";
         run(copies).assert_code(0);
         let passed = self.bed.passed_bytes() - before;
         // Of 22 MB of files that cannot be made shorter, copied twice in part.
@@ -794,7 +797,8 @@ impl Testbed {
         let same = "set -e; cd far; cmp old/sub/big one; cmp old/sub/big copies/sub/big; cmp old/sub/sparse copies/sub/sparse; cmp old/parts copies/parts; cmp copies/4 fourth; cmp moved/here fourth
         cmp copies/5 fifth; head -c 300000 sixth | cmp - old/6; [ $(tail -c 1 sixth) = X ]; cmp copies/7 seventh; head -c 300000 old/7 | cmp - seventh
         [ $(stat -c %s old/7) = 300001 ]; head -c 1000 eighth | cmp -n 1000 - old/8; tail -c +1008 eighth > $OUT/a; tail -c +1008 old/8 | cmp - $OUT/a
-        head -c 1000 old/9 | cmp - ninth; [ $(stat -c %s ninth) = 1000 ]; [ $(stat -c %a copies/2) = 6755 ]; [ $(stat -c %a copies/3) = 400 ]; [ ! -s copies/none ]";
+        head -c 1000 old/9 | cmp - ninth; [ $(stat -c %s ninth) = 1000 ]; [ $(stat -c %a copies/2) = 6755 ]; [ $(stat -c %a copies/3) = 400 ]; [ ! -s copies/none ]
+        cmp kept/deep/x $OUT/x; [ ! -e left ]";
         Place { work, out: &out }.shell(same).assert_code(0);
         // What is read of a copy in the job is what it is a copy of: at once, when it is stored, and when the job has changed the copy or what it was made of.
         let read = "set -e; cd near; cp old/10 a; cmp a old/10; sleep 0.3; cmp a old/10; cp old/11 b; printf Y >> old/11; sleep 0.3; head -c 300000 old/11 | cmp - b
