@@ -12,6 +12,7 @@ mod archives;
 mod attributes;
 mod boundary;
 mod builds;
+mod by_ssh;
 mod commands;
 mod connection;
 mod databases;

@@ -8,7 +8,7 @@
 //!   ROOT/via     what is run as ssh
 //! ```
 //!
-//! What is the same for all storages is not repeated here: the whole of these tests runs by ssh with `ELBOW_VIA=ssh://HOST` (CONTRIBUTING.md).
+//! What is the same for all storages is not repeated here: the other tests run by ssh in [`crate::by_ssh`].
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

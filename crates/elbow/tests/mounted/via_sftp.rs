@@ -1,7 +1,7 @@
 //! Jobs by ssh where no `elbow` is at the far end: over the SFTP server of a real sshd behind a delay.
 //!
-//! The directories are those of [`crate::via`]. What is the same for all storages is not repeated here: the whole of these tests runs over SFTP
-//! with `ELBOW_VIA=ssh://HOST ELBOW_VIA_PROGRAM= ELBOW_TEST_WHOLE_SECONDS=1`; what fails then is what SFTP does not have (docs/design/via.md).
+//! The directories are those of [`crate::via`]. What is the same for all storages is not repeated here: the other tests run over SFTP in
+//! [`crate::by_ssh`].
 
 use std::ffi::OsStr;
 use std::fs;
