@@ -324,48 +324,66 @@ fn death_at_any_call_leaves_the_old_tree_or_the_new_one_where_directories_were_c
     }
 }
 
+/// Deaths that are tried side by side: a job waits for its own threads most of the time.
+const LANES: u64 = 4;
+
 /// Faults of a recovery at every death of the job: whoever comes next finds the old tree or the new one.
 fn enumerate_recoveries(scene: &Scene, fault: fn(u64) -> Plan) -> u64 {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
-    let fresh = || {
-        let dir = temp.path().join("tree");
-        std::fs::create_dir(&dir).unwrap();
-        (scene.old_tree)(&dir);
-        dir
-    };
-    let clear = |dir: &Path| std::fs::remove_dir_all(dir).unwrap();
-    let dir = fresh();
+    let dir = fresh_tree(scene, temp.path());
     let before = snapshot(&dir);
     let (changes, _) = scene.run(&dir, None);
     let after = snapshot(&dir);
     assert!(before != after && changes > 30, "{changes} changes");
-    clear(&dir);
-    let (mut faults, mut kept) = (0, 0);
-    for n in 1..=changes {
-        for m in 1.. {
-            let what = format!("a stop at change {n} of {changes}");
-            let (dir, ()) = with_fault(&what, fresh, |dir| scene.run(dir, Some(n)).1.then_some(()));
-            let faulty = Arc::new(Interposed::new(scene.storage.clone(), Faulty::new([fault(m)])));
-            let _ = recovered(&dir, &(faulty.clone() as Arc<dyn Storage>));
-            let action = recovered(&dir, &scene.storage);
-            let action = action.unwrap_or_else(|error| panic!("stop at change {n}, fault {m}: {error}"));
-            let found = seen_by_jobs(&dir);
-            assert!(
-                found == before || found == after,
-                "stop at change {n}, fault {m}, {action:?}: {found:#?}"
-            );
-            kept += u64::from(action == RecoverAction::Kept);
-            clear(&dir);
-            if faulty.hook().fired() == 0 {
-                break;
-            }
-            faults += 1;
-        }
-    }
+    let lane = |number: u64| {
+        let temp = scratch();
+        let deaths = (1..=changes).skip(number as usize).step_by(LANES as usize);
+        deaths
+            .map(|n| faults_of_recoveries(scene, (n, fault), temp.path(), &[&before, &after]))
+            .fold((0, 0), |sum, (faults, kept)| (sum.0 + faults, sum.1 + kept))
+    };
+    let (faults, kept) = std::thread::scope(|scope| {
+        let lanes: Vec<_> = (0..LANES).map(|number| scope.spawn(move || lane(number))).collect();
+        let ended = lanes.into_iter().map(|lane| lane.join().expect("a lane"));
+        ended.fold((0, 0), |sum, (faults, kept)| (sum.0 + faults, sum.1 + kept))
+    });
     assert!(faults > 10 * changes, "{faults} faults in {changes} recoveries");
     println!("{changes} deaths, {faults} faults of recoveries");
     kept
+}
+
+fn fresh_tree(scene: &Scene, place: &Path) -> PathBuf {
+    let dir = place.join("tree");
+    std::fs::create_dir(&dir).unwrap();
+    (scene.old_tree)(&dir);
+    dir
+}
+
+/// Each fault of a recovery, one at a time, after a death of the job at its `n`th change; how many there are, and how many jobs were kept.
+fn faults_of_recoveries(
+    scene: &Scene,
+    (n, fault): (u64, fn(u64) -> Plan),
+    place: &Path,
+    allowed: &[&Snapshot],
+) -> (u64, u64) {
+    let (what, mut kept) = (format!("a stop at change {n}"), 0);
+    for m in 1.. {
+        let fresh = || fresh_tree(scene, place);
+        let (dir, ()) = with_fault(&what, fresh, |dir| scene.run(dir, Some(n)).1.then_some(()));
+        let faulty = Arc::new(Interposed::new(scene.storage.clone(), Faulty::new([fault(m)])));
+        let _ = recovered(&dir, &(faulty.clone() as Arc<dyn Storage>));
+        let action = recovered(&dir, &scene.storage);
+        let action = action.unwrap_or_else(|error| panic!("{what}, fault {m}: {error}"));
+        let found = seen_by_jobs(&dir);
+        assert!(allowed.contains(&&found), "{what}, fault {m}, {action:?}: {found:#?}");
+        kept += u64::from(action == RecoverAction::Kept);
+        std::fs::remove_dir_all(&dir).unwrap();
+        if faulty.hook().fired() == 0 {
+            return (m - 1, kept);
+        }
+    }
+    unreachable!("a recovery has an end")
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{Read as _, Seek as _};
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -41,6 +42,9 @@ const LONGEST: [(&str, &str); 9] = [
     ("elbow", "--test fire"),
     ("elbow", "--test recipes"),
 ];
+
+/// How many tests of a program run at a time; by themselves it is as many as there are processors.
+const THREADS: &str = "RUST_TEST_THREADS";
 
 /// A program of tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +82,10 @@ impl Program {
         let status = Command::new(&self.executable)
             .current_dir(&self.directory)
             .env("CARGO_MANIFEST_DIR", &self.directory)
+            .env(
+                THREADS,
+                std::env::var_os(THREADS).unwrap_or_else(|| (2 * processors()).to_string().into()),
+            )
             .stdin(Stdio::null())
             .stdout(printed.try_clone()?)
             .stderr(printed.try_clone()?)
@@ -89,6 +97,10 @@ impl Program {
         }
         Ok((text, status.success()))
     }
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 /// What others have written into a file.
@@ -173,7 +185,7 @@ fn package_of(id: &str) -> &str {
 
 /// Runs all of them, begun in this order, also after one has failed: a gate takes long, and tells all that is wrong at once.
 pub(super) fn run(workspace: &Workspace, programs: Vec<Program>) -> Result<()> {
-    let lanes = std::thread::available_parallelism()?.get() + 1;
+    let lanes = processors();
     let waiting = Mutex::new(VecDeque::from(programs));
     let failed = Mutex::new(Vec::new());
     let next = || waiting.lock().expect("no lane panics with it").pop_front();
