@@ -19,6 +19,7 @@ use elbow_remote::Ssh;
 
 use crate::cli::{self, JobArgs, ViaArgs};
 use crate::output::strerror;
+use crate::shown_at::ShownAt;
 use crate::size;
 use crate::via::{Connected, Far, Reached};
 
@@ -120,9 +121,9 @@ pub(crate) struct Site {
     pub(crate) reached: Reached,
     /// What `--via` has to say to get there again.
     via: Option<String>,
-    /// The connection to the storage; it ends before the directory goes that was made for it.
+    /// The connection to the storage; it ends before the directory goes that it is shown at.
     _connection: Option<Ssh>,
-    _made: Option<MadeDirectory>,
+    _shown_at: Option<ShownAt>,
 }
 
 /// Whether a mount shows what a storage has: the directory, as far as it can be told by its names and its time.
@@ -139,30 +140,6 @@ fn shows_the_same(directory: &Path, far: &Connected) -> bool {
         Some((modified, names.collect::<BTreeSet<OsString>>()))
     };
     here().is_some_and(|here| there() == Some(here))
-}
-
-/// A directory that was made for what is shown there, and goes with it.
-struct MadeDirectory(PathBuf);
-
-impl MadeDirectory {
-    /// Makes a directory that is missing.
-    fn at(path: &Path) -> anyhow::Result<Option<Self>> {
-        match std::fs::create_dir(path) {
-            Ok(()) => Ok(Some(Self(path.to_owned()))),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(None),
-            Err(error) => Err(error).with_context(|| {
-                let shown = path.display();
-                format!("{shown}: it is not there, and cannot be made for the time of the job; create it first")
-            }),
-        }
-    }
-}
-
-impl Drop for MadeDirectory {
-    fn drop(&mut self) {
-        // If somebody has put something there meanwhile, it stays.
-        let _ = std::fs::remove_dir(&self.0);
-    }
 }
 
 impl Site {
@@ -221,7 +198,7 @@ impl Site {
 
     /// Gives also how it is reached, in words.
     fn connect(directory: &Path, far: &Far, compresses: bool) -> anyhow::Result<(Self, String)> {
-        let made = MadeDirectory::at(directory)?;
+        let shown_at = ShownAt::claim(directory)?;
         let place = JobDirectory::of_elsewhere(directory)?;
         let connected = far.connect(compresses)?;
         if far.is_optional && !shows_the_same(directory, &connected) {
@@ -235,7 +212,7 @@ impl Site {
             reached: connected.reached,
             via: Some(far.address()),
             _connection: Some(connected.connection),
-            _made: made,
+            _shown_at: Some(shown_at),
         };
         Ok((site, connected.note))
     }
@@ -252,7 +229,7 @@ impl Site {
             reached: Reached::Mount,
             via: None,
             _connection: None,
-            _made: None,
+            _shown_at: None,
         })
     }
 

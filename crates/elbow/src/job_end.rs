@@ -32,6 +32,15 @@ pub(crate) fn postpone(job: &Job, why: &str, show: &mut dyn FnMut(&Progress)) ->
     })
 }
 
+/// The same of a job that is no success either when there is nothing to be kept.
+pub(crate) fn postpone_or_roll_back(job: &Job, why: &str, show: &mut dyn FnMut(&Progress)) -> JobEnd {
+    let mut ended = postpone(job, why, show);
+    if ended.is_committed() {
+        ended.outcome = Ok(Outcome::RolledBack(Cause::Storage(why.to_owned())));
+    }
+    ended
+}
+
 /// Forgets a job.
 pub(crate) fn roll_back(job: &Job, keep: bool, show: &mut dyn FnMut(&Progress)) -> JobEnd {
     timed(job, |watch| {

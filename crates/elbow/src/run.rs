@@ -24,7 +24,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
 use elbow_job::{Job, Keep, Outcome, Progress, Recorder};
-use elbow_mount::{ChildState, Connection, Front, FrontOptions, PassedThrough, Session, Watcher, end_connection};
+use elbow_mount::{Anchor, ChildState, Connection, Front, FrontOptions, PassedThrough, Session, Watcher, end_connection};
 use rustix::process::Signal;
 
 use crate::child::{self, NotStarted, Running};
@@ -54,6 +54,8 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const RUNNING: &str = "running";
 const ASKED: &str = "as `elbow rollback` asked";
 const ANOTHER: &str = "another directory of the job could not be committed";
+const LOOSE: &str = "somebody has removed the directory at which the job was shown, or taken its mount away: what the command has written there \
+    since then is not part of the job, and lies in whatever has that name now";
 const LOST: &str = "nobody waits for the command";
 /// Runs the command; the exit code is its own, or says what Elbowroom made of it.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
@@ -213,6 +215,8 @@ struct Mounted<'a> {
     job: Job,
     trace: Option<Arc<JobTrace>>,
     connection: Connection,
+    /// Where it lies in the namespace of the command.
+    anchor: Option<Anchor>,
     responder: Arc<JobServer>,
     /// Where the responder is, or will be.
     socket: Option<Mutex<Socket>>,
@@ -247,7 +251,11 @@ impl Runner<'_> {
         let (report, interrupted) = self.end(&mounted, &command_end, keep, &mut display);
         drop(display);
         self.answer(&report);
-        let may_be_retried = command_end.may_be_retried && !interrupted && report.is_ended() && !report.is_committed();
+        let may_be_retried = command_end.may_be_retried
+            && !interrupted
+            && report.is_ended()
+            && !report.is_committed()
+            && !mounted.iter().any(Mounted::is_loose);
         Ok(Attempt { report, may_be_retried })
     }
 
@@ -282,6 +290,7 @@ impl Runner<'_> {
             job,
             trace,
             connection,
+            anchor: None,
             root,
             session,
         })
@@ -326,8 +335,11 @@ impl Runner<'_> {
             events,
             self.watcher,
         ) {
-            Ok(running) => {
-                mounted.iter_mut().for_each(|m| m.connection.hide());
+            Ok((running, anchors)) => {
+                for (m, anchor) in mounted.iter_mut().zip(anchors) {
+                    m.connection.hide();
+                    m.anchor = anchor;
+                }
                 self.command.store(running.process(), Ordering::Relaxed);
                 early.iter().for_each(|arrival| running.pass_on(arrival));
                 let command_end = self.wait(&running, mounted, began);
@@ -636,8 +648,12 @@ fn end_all(
         "ending".clone_into(&mut m.responder.phase());
         m.settle(command_end.code == 0);
     }
-    let (mut good, mut later) = (command_end.code == 0, false);
-    let end = |m: &Mounted<'_>| {
+    // What they have is not all that the command has written.
+    let is_loose: Vec<bool> = mounted.iter().map(Mounted::is_loose).collect();
+    let any_loose = is_loose.contains(&true);
+    let mut good = command_end.code == 0 && !any_loose;
+    let mut later = command_end.code == 0 && any_loose;
+    let end = |(m, is_loose): (&Mounted<'_>, bool)| {
         let show = &mut |progress: &Progress| {
             display.show(progress);
             steps.see(progress);
@@ -645,6 +661,8 @@ fn end_all(
         };
         let ending = if good {
             job_end::commit(&m.job, keep, show)
+        } else if is_loose && later {
+            job_end::postpone_or_roll_back(&m.job, LOOSE, show)
         } else if later {
             job_end::postpone(&m.job, ANOTHER, show)
         } else {
@@ -655,10 +673,15 @@ fn end_all(
         good &= ending.is_committed();
         ending
     };
-    mounted.iter().map(end).collect()
+    mounted.iter().zip(is_loose).map(end).collect()
 }
 
 impl Mounted<'_> {
+    /// It lies no more where the command was to find it.
+    fn is_loose(&self) -> bool {
+        self.anchor.as_ref().is_some_and(Anchor::is_loose)
+    }
+
     /// From now on the job can be asked, unless it can already. Where it cannot, it goes on all the same.
     fn open_responder(&self, watcher: &Watcher, events: &Sender<Event>) {
         let Some(socket) = &self.socket else { return };
