@@ -10,14 +10,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use elbow_file::{Handle, RealStorage, Storage};
+use elbow_file::{Errno, Handle, RealStorage, Storage};
 use elbow_job::{
-    Abandoned, Cause, Job, JobError, Kept, Options, Outcome, RecoverAction, Recovered, SavedJob, UnfinishedJob,
+    Abandoned, Cause, Elsewhere, Job, JobError, Kept, Options, Outcome, RecoverAction, Recovered, SavedJob,
+    UnfinishedJob,
 };
 use elbow_mount::{JobDirectory, MountError, PassedThrough};
 use elbow_remote::Ssh;
 
 use crate::cli::{self, JobArgs, ViaArgs};
+use crate::job_end::BY_SOMEBODY_ELSE;
 use crate::output::strerror;
 use crate::shown_at::ShownAt;
 use crate::size;
@@ -76,6 +78,7 @@ pub(crate) fn options(args: &JobArgs, scratch: Option<PathBuf>, command: &[OsStr
         scratch,
         scratch_bytes: SCRATCH_MAX_BYTES,
         save: save_places(args.scratch.as_deref()),
+        elsewhere: None,
         durable: args.durable,
         command: command.to_vec(),
         recorder: None,
@@ -113,16 +116,21 @@ fn default_scratch() -> PathBuf {
     std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
 }
 
+/// What a conflict may be, too, where two names of one file are two files to a job.
+const OR_BY_ANOTHER_NAME: &str = ", or by another name of the same file in this job";
+
 /// A directory that a job can be begun on, again and again.
 pub(crate) struct Site {
     pub(crate) place: JobDirectory,
     storage: Arc<dyn Storage>,
     root: Handle,
     pub(crate) reached: Reached,
+    /// Where it is, if not here.
+    elsewhere: Option<Elsewhere>,
     /// What `--via` has to say to get there again.
     via: Option<String>,
     /// The connection to the storage; it ends before the directory goes that it is shown at.
-    _connection: Option<Ssh>,
+    connection: Option<Ssh>,
     _shown_at: Option<ShownAt>,
 }
 
@@ -210,8 +218,9 @@ impl Site {
             root: connected.root,
             storage: connected.storage,
             reached: connected.reached,
+            elsewhere: Some(connected.elsewhere),
             via: Some(far.address()),
-            _connection: Some(connected.connection),
+            connection: Some(connected.connection),
             _shown_at: Some(shown_at),
         };
         Ok((site, connected.note))
@@ -227,14 +236,34 @@ impl Site {
             storage: Arc::new(RealStorage),
             root,
             reached: Reached::Mount,
+            elsewhere: None,
             via: None,
-            _connection: None,
+            connection: None,
             _shown_at: None,
         })
     }
 
     pub(crate) fn path(&self) -> &Path {
         self.place.path()
+    }
+
+    /// Ends the connection at once, whatever is under way.
+    pub(crate) fn hang_up(&self) {
+        self.connection.iter().for_each(Ssh::hang_up);
+    }
+
+    /// Says why nothing can be stored there, where nobody has looked at it yet: an SFTP server knows only when it is asked to.
+    pub(crate) fn check_writable(&self) -> anyhow::Result<()> {
+        let Some(elsewhere) = self.elsewhere.as_ref().filter(|_| self.reached == Reached::Sftp) else {
+            return Ok(());
+        };
+        let path = Path::new(&elsewhere.machine).join(elsewhere.path.strip_prefix("/").unwrap_or(&elsewhere.path));
+        match elbow_job::try_writing(&*self.storage, &self.root) {
+            Err(Errno::ROFS) => Err(MountError::ReadOnly(path).into()),
+            Err(errno @ (Errno::ACCESS | Errno::PERM)) => Err(MountError::Unwritable { path, errno }.into()),
+            // It is not said that a job cannot do better: there may be room later.
+            _ => Ok(()),
+        }
     }
 
     /// A text in which commands go the way that this one went.
@@ -248,9 +277,16 @@ impl Site {
             let text = text.replace(&format!("{command} {shown}"), &plain);
             text.replace(&plain, &format!("{plain} --via {via}"))
         };
+        let text = match self.reached {
+            // Which names are those of one file is not said there.
+            Reached::Sftp if !text.contains(OR_BY_ANOTHER_NAME) => {
+                text.replace(BY_SOMEBODY_ELSE, &format!("{BY_SOMEBODY_ELSE}{OR_BY_ANOTHER_NAME}"))
+            }
+            _ => text.to_owned(),
+        };
         ["elbow recover", "elbow resume"]
             .iter()
-            .fold(text.to_owned(), |text, command| tell(text, command))
+            .fold(text, |text, command| tell(text, command))
     }
 
     /// Its storage, and the directory there.
@@ -300,8 +336,10 @@ impl Site {
             // One that could not be marked as kept is, from here on.
             self.recover(false)?;
         }
+        // Where the directory is: its name here may be that of an empty directory.
         let is_only_saved = |name: &OsString| {
-            saved.iter().any(|saved| saved.job == *name) && self.path().join(name).symlink_metadata().is_err()
+            let is_gone = || self.storage.stat(&self.root, name).err() == Some(Errno::NOENT);
+            saved.iter().any(|saved| saved.job == *name) && is_gone()
         };
         let (only_saved, kept): (Vec<_>, Vec<_>) = names.into_iter().partition(is_only_saved);
         let dropped =
@@ -323,22 +361,40 @@ impl Site {
     /// What was saved elsewhere of jobs of the directory, because the storage did not take it: in the directory that is named, the usual one, or where the
     /// jobs say.
     pub(crate) fn saved(&self, scratch: Option<&Path>) -> Vec<SavedJob> {
+        let (places, elsewhere) = (self.places(scratch), self.elsewhere.as_ref());
+        elbow_job::saved_jobs(&self.storage, &self.root, self.path(), elsewhere, &places)
+    }
+
+    /// Where other versions have saved something in these places, of this directory or others.
+    pub(crate) fn saved_by_other_versions(&self, scratch: Option<&Path>) -> Vec<PathBuf> {
+        elbow_job::saved_by_other_versions(&self.places(scratch))
+    }
+
+    fn places(&self, scratch: Option<&Path>) -> Vec<PathBuf> {
         let mut places = save_places(scratch);
         places.extend(elbow_job::save_places(&self.storage, &self.root));
         places.sort();
         places.dedup();
-        elbow_job::saved_jobs(&self.storage, &self.root, self.path(), &places)
+        places
     }
 
     /// Brings what was saved of a job back; how the job is if that cannot be done.
     pub(crate) fn restore(&self, saved: &SavedJob) -> Result<(), Result<Outcome, JobError>> {
-        let restored = elbow_job::restore(&self.storage, &self.root, self.path(), &saved.path);
+        let restored = elbow_job::restore(
+            &self.storage,
+            &self.root,
+            self.path(),
+            self.elsewhere.as_ref(),
+            &saved.path,
+        );
         restored.map(drop).map_err(|error| match located(error, self.path()) {
             // It is as it was, and can be tried again.
             error @ JobError::Storage { .. } => {
+                let is_there = self.storage.stat(&self.root, &saved.job).is_ok();
                 let kept = Kept {
                     path: self.path().join(&saved.job),
                     is_whole: true,
+                    is_all_saved: saved.is_all && !is_there,
                     missing: Vec::new(),
                     saved: Some(saved.path.clone()),
                 };
@@ -408,6 +464,10 @@ impl Site {
 
     /// Begins a job.
     pub(crate) fn begin(&self, options: Options) -> anyhow::Result<Job> {
+        let options = Options {
+            elsewhere: self.elsewhere.clone(),
+            ..options
+        };
         Ok(Job::begin(
             self.storage.clone(),
             self.root.clone(),

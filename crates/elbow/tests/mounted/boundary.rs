@@ -374,7 +374,8 @@ fn when_a_mount_has_ended_its_storage_can_be_unmounted_at_once() {
 fn a_job_whose_directory_others_remove_is_no_success() {
     let test_dir = TestDir::new("mkdir d");
     test_dir.restore();
-    let script = "cd \"$WORK\"; : > \"$OUT/at\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done; mkdir -p d; echo astray > d/f";
+    let script =
+        "cd \"$WORK\"; : > \"$OUT/at\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done; mkdir -p d; echo astray > d/f";
     let job = test_dir.start_job(&["--on", "d"], script);
     wait_for("the command", || test_dir.outside("at").exists());
     fs::remove_dir(test_dir.work("d")).expect("an empty directory");

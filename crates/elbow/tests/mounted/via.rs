@@ -86,7 +86,7 @@ impl Testbed {
         start(self.dir.path(), &[&["--via", &target], options].concat(), script)
     }
 
-    fn run(&self, script: &str) -> Run {
+    pub(crate) fn run(&self, script: &str) -> Run {
         self.start(&["--json"], script).finish()
     }
 
@@ -95,8 +95,8 @@ impl Testbed {
     }
 
     /// The far ends that serve the directory.
-    fn far_ends(&self) -> Vec<u32> {
-        let serves = format!("serve\0--stdio\0--root\0{}\0", self.path("far").display());
+    pub(crate) fn far_ends(&self) -> Vec<u32> {
+        let serves = format!("serve\0--stdio\0--root={}\0", self.path("far").display());
         let all = fs::read_dir("/proc").expect("procfs").flatten();
         let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let is_one = |pid: &u32| {
@@ -129,14 +129,14 @@ pub(crate) fn write_program(path: &Path, script: &str) {
 }
 
 /// Starts a job whose directory is `near`, below this one.
-fn start(dir: &Path, options: &[&str], script: &str) -> Running {
+pub(crate) fn start(dir: &Path, options: &[&str], script: &str) -> Running {
     let (out, (ssh, program)) = (dir.join("out"), environment(dir));
     let options = [&["--on", "near"], options].concat();
     Place { work: dir, out: &out }.start_job(&["env", &ssh, &program], &options, script)
 }
 
 /// Which programs are used to get there.
-fn environment(dir: &Path) -> (String, String) {
+pub(crate) fn environment(dir: &Path) -> (String, String) {
     let ssh = format!("ELBOW_SSH={}", dir.join("via").display());
     (ssh, format!("ELBOW_VIA_PROGRAM={}", env!("CARGO_BIN_EXE_elbow")))
 }
@@ -281,7 +281,7 @@ pub(crate) fn kill_all(processes: &[u32]) {
     signal_all(processes, "KILL");
 }
 
-fn signal_all(processes: &[u32], signal: &str) {
+pub(crate) fn signal_all(processes: &[u32], signal: &str) {
     for process in processes {
         // It may have ended by itself.
         let _ = Command::new("kill").args(["-s", signal, &process.to_string()]).status();
@@ -859,81 +859,4 @@ fn a_file_that_others_remove_before_it_was_copied_fails_the_job() {
     assert_eq!(report(&run)["outcome"], "rolled_back");
     assert!(run.err.contains("new"), "{}", run.err);
     assert!(!testbed.path("far/new").exists() && testbed.far_ends().is_empty());
-}
-
-/// Nothing of a job is where its directory was shown.
-fn assert_nothing_is_here(testbed: &Testbed) {
-    let left = fs::read_dir(testbed.path("near")).map_or(0, Iterator::count);
-    assert_eq!(left, 0, "results lie here");
-}
-
-/// The first of several jobs that ended removed the directory that all were shown at. That took the mounts of the others away, in their namespaces:
-/// what they wrote then went into a plain directory of this machine, and they ended with 0.
-#[test]
-fn jobs_that_are_shown_at_one_missing_directory_store_their_results() {
-    const JOBS: usize = 6;
-    let Some(testbed) = Testbed::new() else { return };
-    let out = testbed.path("out");
-    fs::create_dir(testbed.path("far/results")).expect("a directory");
-    let script = |i| {
-        format!(
-            ": > $OUT/at{i}; while [ ! -e $OUT/go{i} ]; do sleep 0.02; done; mkdir -p near/results; echo {i} > near/results/{i}"
-        )
-    };
-    let jobs: Vec<Running> = (0..JOBS).map(|i| testbed.start(&["--json"], &script(i))).collect();
-    wait_for("all commands", || {
-        (0..JOBS).all(|i| out.join(format!("at{i}")).exists())
-    });
-    for (i, job) in jobs.into_iter().enumerate() {
-        fs::write(out.join(format!("go{i}")), "").expect("a file");
-        job.finish().assert_code(0);
-        assert!(testbed.path(&format!("far/results/{i}")).exists(), "result {i}");
-    }
-    assert_nothing_is_here(&testbed);
-    // And at whatever moments.
-    std::thread::scope(|scope| {
-        let queue = |i: usize| {
-            let testbed = &testbed;
-            move || {
-                for round in 0..3 {
-                    let script = format!("mkdir -p near/results; echo > near/results/{i}-{round}; sleep 0.0{i}");
-                    testbed.run(&script).assert_code(0);
-                    let found = testbed.path(&format!("far/results/{i}-{round}"));
-                    assert!(found.exists(), "result {round} of {i}");
-                }
-            }
-        };
-        (0..JOBS).for_each(|i| drop(scope.spawn(queue(i))));
-    });
-    assert_nothing_is_here(&testbed);
-}
-
-/// Somebody else removed it, and it was told as a success.
-#[test]
-fn a_job_whose_directory_here_is_removed_by_others_is_no_success() {
-    let Some(testbed) = Testbed::new() else { return };
-    let out = testbed.path("out");
-    let script = "echo 1 > near/before; : > $OUT/at; while [ ! -e $OUT/go ]; do sleep 0.02; done; mkdir -p near; echo 2 > near/after";
-    let job = testbed.start(&[], script);
-    wait_for("the command", || out.join("at").exists());
-    fs::remove_dir(testbed.path("near")).expect("a directory that is empty to all others");
-    fs::write(out.join("go"), "").expect("a file");
-    let run = job.finish();
-    run.assert_code(125);
-    assert!(
-        run.err.contains("removed the directory at which the job was shown") && run.err.contains("elbow resume"),
-        "{}",
-        run.err
-    );
-    assert!(!testbed.path("far/before").exists());
-    assert_eq!(fs::read(testbed.path("near/after")).expect("what went astray"), b"2\n");
-    // What it had is kept.
-    let ((ssh, program), target) = (environment(testbed.dir.path()), testbed.target());
-    let words = ["env", &ssh, &program, env!("CARGO_BIN_EXE_elbow"), "resume", "near", "--via", &target];
-    let place = Place {
-        work: testbed.dir.path(),
-        out: &out,
-    };
-    place.start(&words).finish().assert_code(0);
-    assert_eq!(fs::read(testbed.path("far/before")).expect("a result"), b"1\n");
 }
