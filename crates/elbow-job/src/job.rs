@@ -20,7 +20,7 @@ use crate::options::Options;
 use crate::prelist::Prelist;
 use crate::recording::Recording;
 use crate::report::{Counts, DeferredError, JobError, StorageProgress};
-use crate::root_id::RootId;
+use crate::root_id::{Elsewhere, RootId};
 use crate::shared::{Shared, SharedState};
 use crate::spill::SpillFile;
 use crate::staging::{new_staging_name, part_name};
@@ -64,14 +64,19 @@ fn copies_there(storage: &dyn Storage, root: &Handle) -> bool {
     storage.far_end().is_some() || (!root.is_here() && storage.copy_range(root, 0, root, 0, 0).is_ok())
 }
 
-fn look_at_root(storage: &dyn Storage, root: &Handle, path: &Path) -> Result<RootLook, JobError> {
+fn look_at_root(
+    storage: &dyn Storage,
+    root: &Handle,
+    path: &Path,
+    elsewhere: Option<&Elsewhere>,
+) -> Result<RootLook, JobError> {
     let failed = |tried| JobError::storage(tried, path);
     if let Some(far) = storage.far_end() {
         let found = far_send::begin(far, root).map_err(failed("looking at"))?;
         return Ok(RootLook {
             stat: found.stat,
             space: found.space,
-            home: RootId::new(path, (found.stat.dev, found.stat.ino), found.born),
+            home: RootId::new(path, elsewhere, (found.stat.dev, found.stat.ino), found.born),
             handles_max: usize::try_from(found.handles_max).unwrap_or(usize::MAX),
         });
     }
@@ -80,7 +85,7 @@ fn look_at_root(storage: &dyn Storage, root: &Handle, path: &Path) -> Result<Roo
     Ok(RootLook {
         stat,
         space,
-        home: RootId::of(storage, root, path),
+        home: RootId::of(storage, root, path, elsewhere),
         handles_max: directory_handles(),
     })
 }
@@ -105,7 +110,7 @@ impl Job {
             space,
             home,
             handles_max,
-        } = look_at_root(&*storage, &root, path)?;
+        } = look_at_root(&*storage, &root, path, options.elsewhere.as_ref())?;
         let spill = spill_file(&options)?;
         let staging_name: Name = OsStr::new(&new_staging_name(stat.mtime)).into();
         let part_name = Name::from(&*part_name(&staging_name));

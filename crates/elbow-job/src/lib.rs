@@ -137,14 +137,16 @@ pub use job::{Job, MEMORY_MIN_BYTES};
 pub use kept::drop_kept;
 pub use options::{OnConflict, Options, Publish};
 pub use orphans::recover_orphans;
+pub use ownership::try_writing;
 pub use recorder::{ActionRecord, EndStep, Recorder, WaitReason, WaitRecord, Worker};
 pub use recover::recover;
 pub use report::{
     Cause, Change, ChangeKind, Counts, DeferredError, JobError, Keep, Kept, Outcome, Phase, Progress, RecoverAction,
     Recovered, Steps, StorageProgress,
 };
-pub use restore::{SavedJob, drop_saved, restore, save_places, saved_jobs};
+pub use restore::{SavedJob, drop_saved, restore, save_places, saved_by_other_versions, saved_jobs};
 pub use resume::{resume, retry};
+pub use root_id::Elsewhere;
 pub use seek::Seek;
 pub use show::{JobState, UnfinishedJob, show};
 pub use spill::check_scratch;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::recorder::Recorder;
+use crate::root_id::Elsewhere;
 
 /// Under which name a new object is created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub struct Options {
     pub scratch_bytes: u64,
     /// Directories to save what the storage does not take at the end, tried in this order. Without any, such a job is rolled back.
     pub save: Vec<PathBuf>,
+    /// Where the directory is, if it is not here: so what is saved of it is found again.
+    pub elsewhere: Option<Elsewhere>,
     /// fsync(2) inside the job waits until the data is on the storage.
     pub durable: bool,
     /// The command, for the manifest that people may find in a staging directory.
@@ -61,6 +64,7 @@ impl Default for Options {
             scratch: None,
             scratch_bytes: 1 << 40,
             save: Vec::new(),
+            elsewhere: None,
             durable: false,
             command: Vec::new(),
             recorder: None,

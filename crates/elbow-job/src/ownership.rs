@@ -172,6 +172,22 @@ impl<'a> OwnershipCheck<'a> {
     }
 }
 
+/// Whether a job could stage anything in a directory: makes a file there, removes it and puts the times of the directory back. For storages that nobody
+/// can ask beforehand.
+///
+/// # Errors
+/// Why nothing can be made there.
+pub fn try_writing(storage: &dyn Storage, root: &Handle) -> Result<(), Errno> {
+    let name = new_probe_name();
+    let before = storage.stat_handle(root)?;
+    let file = storage.create(root, &name, PRIVATE_FILE)?;
+    let closed = storage.close(&file);
+    let removed = storage.unlink(root, &name);
+    // The directory may be somebody else's; its time is then that of the trial.
+    let _ = storage.set_times(root, OsStr::new("."), Some(before.atime), Some(before.mtime));
+    closed.and(removed)
+}
+
 #[cfg(test)]
 mod tests {
     use elbow_file::RealStorage;

@@ -98,6 +98,8 @@ pub struct Kept {
     pub missing: Vec<PathBuf>,
     /// Where these were saved: [`restore`](crate::restore()) brings them back, before anything else can go on.
     pub saved: Option<PathBuf>,
+    /// All of the job is there, and its own staging directory was never made.
+    pub is_all_saved: bool,
 }
 
 /// What is kept of a job that cannot be committed.
@@ -277,6 +279,11 @@ pub enum JobError {
         /// The directory of the job.
         directory: PathBuf,
     },
+    /// The connection to the storage has ended before the job did.
+    #[error(
+        "the connection ended before the job did; the machine there rolls the job back as soon as it notices, unless what served the job there has died, too"
+    )]
+    Parted,
     /// The storage does not answer, and the job was left as it is.
     #[error("the storage has not answered for {seconds} s, and the job was left as it is")]
     Silent {

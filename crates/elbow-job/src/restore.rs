@@ -17,14 +17,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use elbow_file::{Errno, FileType, Handle, Stat, Storage, Time};
+use elbow_ranges::encoding::DecodeError;
 use parking_lot::Mutex;
 
 use crate::action::{Action, NewAttrs, NewXattrs, Node};
 use crate::api::Ino;
 use crate::clock::clock;
 use crate::commit::{
-    Part, PatchFile, Position, Saved, SavedContent, SavedDir, SavedObject, Tree, candidates, put_times_back,
-    write_sealed,
+    Part, PatchFile, Position, Saved, SavedContent, SavedDir, SavedError, SavedObject, Tree, candidates,
+    put_times_back, write_sealed,
 };
 use crate::execute::{Executor, Journal, open_writable, probe_links, set_attributes, write_zeros};
 use crate::found::{THREADS, error, look_at, read_journal_to, waits};
@@ -37,7 +38,7 @@ use crate::ownership::{OwnDirectory, Ownership, OwnershipCheck};
 use crate::parallel::parallel;
 use crate::removal::remove_tree;
 use crate::report::JobError;
-use crate::root_id::RootId;
+use crate::root_id::{Elsewhere, RootId};
 use crate::route::{DirSide, Route};
 use crate::staging::{JobHome, Manifest, NEW, is_job_name, part_name};
 use crate::step_counter::StepCounter;
@@ -66,12 +67,19 @@ pub struct SavedJob {
     pub is_left: bool,
 }
 
-/// Jobs of a directory of which something was saved in one of these places. `path` is its name now. What cannot be read is not listed.
+/// Jobs of a directory of which something was saved in one of these places. `path` is its name now, and `elsewhere` where it is if it is not here. What
+/// cannot be read is not listed.
 #[must_use]
-pub fn saved_jobs(storage: &Arc<dyn Storage>, root: &Handle, path: &Path, places: &[PathBuf]) -> Vec<SavedJob> {
+pub fn saved_jobs(
+    storage: &Arc<dyn Storage>,
+    root: &Handle,
+    path: &Path,
+    elsewhere: Option<&Elsewhere>,
+    places: &[PathBuf],
+) -> Vec<SavedJob> {
     let all = places.iter().flat_map(|place| candidates(place));
     let read = all.filter_map(|found| Some((SavedDir::look_at(&found).ok()?, found)));
-    let home = RootId::of(&**storage, root, path);
+    let home = RootId::of(&**storage, root, path, elsewhere);
     let of_root = read.filter(|(saved, _)| saved.home.is(&home));
     let job = |(saved, path): (Saved, PathBuf)| SavedJob {
         is_left: SavedDir::is_left_at(&path),
@@ -83,6 +91,17 @@ pub fn saved_jobs(storage: &Arc<dyn Storage>, root: &Handle, path: &Path, places
         is_all: saved.is_all,
     };
     of_root.map(job).collect()
+}
+
+/// What other versions of this program saved in these places: whose it is cannot be told.
+#[must_use]
+pub fn saved_by_other_versions(places: &[PathBuf]) -> Vec<PathBuf> {
+    let all = places.iter().flat_map(|place| candidates(place));
+    let is_other = |found: &PathBuf| {
+        let read = SavedDir::look_at(found);
+        matches!(read, Err(SavedError::Index(DecodeError::UnknownVersion { .. })))
+    };
+    all.filter(is_other).collect()
 }
 
 /// The places in which jobs of a directory save, as far as these have left anything there and ran on this machine.
@@ -111,15 +130,21 @@ pub fn drop_saved(path: &Path) -> Result<(), JobError> {
 }
 
 /// Brings what was saved of a job of this directory back to it, and removes it where it was: [`resume`](crate::resume()) goes on with the
-/// job then. `name` is the name of the directory now. Gives the name of the job.
+/// job then. `name` is the name of the directory now, and `elsewhere` where it is if it is not here. Gives the name of the job.
 ///
 /// # Errors
 /// [`JobError::NotSaved`] when there is nothing to restore, or not for this directory; [`JobError::Storage`] when the storage refuses something,
 /// after which it can be called again.
-pub fn restore(storage: &Arc<dyn Storage>, root: &Handle, name: &Path, path: &Path) -> Result<OsString, JobError> {
+pub fn restore(
+    storage: &Arc<dyn Storage>,
+    root: &Handle,
+    name: &Path,
+    elsewhere: Option<&Elsewhere>,
+    path: &Path,
+) -> Result<OsString, JobError> {
     let storage = &**storage;
     let (dir, saved) = SavedDir::open(path).map_err(not_saved(path))?;
-    if !saved.home.is(&RootId::of(storage, root, name)) {
+    if !saved.home.is(&RootId::of(storage, root, name, elsewhere)) {
         let home = saved.home.path.display();
         return Err(not_saved(path)(format!("it is of a job of another directory ({home})")));
     }

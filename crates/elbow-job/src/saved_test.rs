@@ -75,14 +75,14 @@ impl Testbed {
 
     pub(crate) fn saved(&self, dir: &Path) -> Vec<SavedJob> {
         let root = RealStorage::open_root(dir).unwrap();
-        saved_jobs(&real(), &root, dir, std::slice::from_ref(&self.saves))
+        saved_jobs(&real(), &root, dir, None, std::slice::from_ref(&self.saves))
     }
 
     pub(crate) fn restore(&self, storage: &Arc<dyn Storage>, dir: &Path) -> Result<OsString, JobError> {
         let [saved] = &self.saved(dir)[..] else {
             panic!("{:?}", self.saved(dir))
         };
-        restore(storage, &RealStorage::open_root(dir).unwrap(), dir, &saved.path)
+        restore(storage, &RealStorage::open_root(dir).unwrap(), dir, None, &saved.path)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -640,7 +640,7 @@ fn what_was_damaged_or_is_not_ours_is_not_restored() {
     let testbed = Testbed::new();
     let (dir, saved, shown) = saved_job(&testbed, "damaged");
     let root = RealStorage::open_root(&dir).unwrap();
-    let refused = |what: &str| match restore(&real(), &root, &dir, &saved.path) {
+    let refused = |what: &str| match restore(&real(), &root, &dir, None, &saved.path) {
         Err(JobError::NotSaved { found, .. }) => assert!(found.contains(what), "{found}"),
         other => panic!("{what}: {other:?}"),
     };
@@ -663,7 +663,7 @@ fn what_was_damaged_or_is_not_ours_is_not_restored() {
     let elsewhere = testbed.fresh("elsewhere");
     let other_root = RealStorage::open_root(&elsewhere).unwrap();
     assert!(matches!(
-        restore(&real(), &other_root, &elsewhere, &saved.path),
+        restore(&real(), &other_root, &elsewhere, None, &saved.path),
         Err(JobError::NotSaved { .. })
     ));
     flip("data", 100);
@@ -680,7 +680,7 @@ fn what_was_saved_of_a_job_that_was_dropped_is_not_restored() {
     let (dir, saved, _) = saved_job(&testbed, "dropped");
     let root = RealStorage::open_root(&dir).unwrap();
     crate::drop_kept(&real(), &root, &[name_in(&dir)]).unwrap();
-    let restored = restore(&real(), &root, &dir, &saved.path);
+    let restored = restore(&real(), &root, &dir, None, &saved.path);
     assert!(matches!(restored, Err(JobError::NotSaved { .. })), "{restored:?}");
     drop_saved(&saved.path).unwrap();
     assert!(testbed.is_empty() && !has_staging(&dir));
@@ -885,7 +885,7 @@ fn a_job_that_has_gone_on_is_not_restored_again() {
         Arc::new(RealStorage),
         Faulty::new(Some(Plan::fail(Errno::NOSPC).on(Operation::Create).named("new"))),
     ));
-    let refused = restore(&full, &root, &dir, &saved.path);
+    let refused = restore(&full, &root, &dir, None, &saved.path);
     assert!(matches!(refused, Err(JobError::Storage { .. })), "{refused:?}");
     // Its removal is not durable when the power fails: the directory is there again.
     let copy = testbed.temp.path().join("copy");
@@ -901,7 +901,7 @@ fn a_job_that_has_gone_on_is_not_restored_again() {
     ));
     std::fs::remove_file(dir.join("new")).unwrap();
     std::fs::rename(&copy, &saved.path).unwrap();
-    let again = restore(&real(), &root, &dir, &saved.path);
+    let again = restore(&real(), &root, &dir, None, &saved.path);
     assert!(matches!(again, Err(JobError::NotSaved { .. })), "{again:?}");
     assert!(!dir.join("new").exists() && !has_staging(&dir));
     drop_saved(&saved.path).unwrap();

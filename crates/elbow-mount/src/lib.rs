@@ -39,6 +39,7 @@
 //! # Ok(()) }
 //! ```
 
+mod anchor;
 mod caller;
 mod connection;
 mod convert;
@@ -72,6 +73,7 @@ mod subordinate;
 mod user_namespace;
 mod watcher;
 
+pub use anchor::Anchor;
 pub use connection::Connection;
 pub use front::{CONTROL_XATTR, Front};
 pub use fuse::unmount;

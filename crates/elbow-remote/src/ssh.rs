@@ -28,6 +28,13 @@ const SSH_FAILED: i32 = 255;
 const NOT_FOUND: i32 = 127;
 /// So long the far end may take to end what it has begun, once the connection is closed: it may roll back a job.
 const END_PATIENCE: Duration = Duration::from_secs(60);
+/// What scp(1) sets, too.
+const LIKE_SCP: [&str; 4] = [
+    "ClearAllForwardings=yes",
+    "PermitLocalCommand=no",
+    "RemoteCommand=none",
+    "RequestTTY=no",
+];
 const GLANCE: Duration = Duration::from_millis(5);
 const END_GLANCE: Duration = Duration::from_millis(200);
 
@@ -76,8 +83,14 @@ impl FromStr for SshTarget {
         if host.is_empty() || host.starts_with('-') || user.starts_with('-') {
             return Err(bad("no name of a machine or user"));
         }
+        if let Some(why) = misunderstood(text) {
+            return Err(bad(why));
+        }
         let path = decoded(url.path());
-        let path = path.strip_prefix(b"/~/").unwrap_or(&path);
+        let path = match &path[..] {
+            b"/~" => b"",
+            path => path.strip_prefix(b"/~/").unwrap_or(path),
+        };
         let path = Some(PathBuf::from(OsStr::from_bytes(path))).filter(|path| !path.as_os_str().is_empty());
         Ok(Self {
             user: Some(user).filter(|user| !user.is_empty()),
@@ -86,6 +99,25 @@ impl FromStr for SshTarget {
             path,
         })
     }
+}
+
+/// What is wrong with the path of an address. A parser of addresses takes `..` for the directory above, without asking that machine, where a link may
+/// lead elsewhere.
+fn misunderstood(text: &str) -> Option<&'static str> {
+    // It leaves these out, too.
+    if text.contains(['\t', '\n', '\r']) {
+        return Some("tabs and newlines in it are left out by what reads addresses; write %09, %0A and %0D");
+    }
+    let (_, rest) = text.trim_matches(|sign| sign <= ' ').split_once("://")?;
+    let (_, path) = rest.split_once('/')?;
+    let mut parts = path
+        .split('/')
+        .map(|part| percent_decode_str(part).collect::<Vec<u8>>());
+    parts.find_map(|part| match &part[..] {
+        b"." | b".." => Some("a path with . or .. in it; write it without"),
+        part if part.contains(&0) => Some("a path cannot have a zero byte"),
+        _ => None,
+    })
 }
 
 /// What means something else in an address, or to a shell.
@@ -245,6 +277,15 @@ impl Ssh {
         }
     }
 
+    /// Ends the connection at once, whatever is under way: for who waits for an answer that does not come.
+    pub fn hang_up(&self) {
+        // It was not waited for: its number is its own. One that has ended already does not mind.
+        let _ = rustix::process::kill_process(
+            rustix::process::Pid::from_child(&self.child),
+            rustix::process::Signal::KILL,
+        );
+    }
+
     /// Waits until the far end is done with what the end of the connection makes it do; `None` when it is not within that time.
     pub fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
         let until = Instant::now() + patience;
@@ -307,6 +348,10 @@ fn ssh_command(target: &SshTarget, login: &Login) -> Command {
     }
     // No terminal, no agent and no window is needed there.
     command.args(["-T", "-a", "-x"]);
+    // What is configured for people who log in is not meant, as with scp(1): it runs something else, or fails where a port is taken.
+    for option in LIKE_SCP {
+        command.args(["-o", option]);
+    }
     command
 }
 
@@ -319,13 +364,15 @@ fn sftp_command(target: &SshTarget, login: &Login) -> Command {
 fn elbow_command(target: &SshTarget, root: &Path, login: &Login) -> Command {
     let mut command = ssh_command(target, login);
     command.args(["--", &target.host]);
+    let mut rooted = OsString::from("--root=");
+    rooted.push(root);
     let mut words = Vec::new();
     for word in [
         login.elbow.as_os_str(),
         OsStr::new("serve"),
         OsStr::new("--stdio"),
-        OsStr::new("--root"),
-        root.as_os_str(),
+        // In one word: a path may begin like an option.
+        &rooted,
     ] {
         words.extend_from_slice(if words.is_empty() { b"" } else { b" " });
         // A word with a zero byte is none to any shell, and no path.
@@ -371,6 +418,8 @@ mod tests {
             "below the home directory"
         );
         assert_eq!(path("ssh://box/~/"), None);
+        assert_eq!(path("ssh://box/~"), None, "the same");
+        assert_eq!(path("ssh://box/~x/..y/.z/..."), Some("/~x/..y/.z/...".into()));
         for address in [
             "ssh://box",
             "ssh://alice@[fe80::1]:2222/home/my%20files",
@@ -392,6 +441,13 @@ mod tests {
             "ssh://alice:secret@box/",
             "ssh://box/a?b",
             "ssh://box:99999/",
+            "ssh://box/~/../x",
+            "ssh://box/a/./b",
+            "ssh://box/a/%2e%2E",
+            "ssh://box/..",
+            "ssh://box/.. ",
+            "ssh://box/.\t./x",
+            "ssh://box/a%00b",
         ] {
             let error = target(bad).expect_err(bad).to_string();
             assert!(error.contains("ssh://[USER@]HOST[:PORT][/PATH]"), "{error}");
@@ -408,8 +464,11 @@ mod tests {
         };
         let command = elbow_command(&all, Path::new("/it's; rm -rf $HOME"), &Login::default());
         let words: Vec<&OsStr> = command.get_args().collect();
-        assert_eq!(words[..9], ["-p", "2222", "-l", "alice", "-T", "-a", "-x", "--", "box"]);
-        let told = shlex::split(words[9].to_str().unwrap()).unwrap();
-        assert_eq!(told, ["elbow", "serve", "--stdio", "--root", "/it's; rm -rf $HOME"]);
+        assert_eq!(words[..7], ["-p", "2222", "-l", "alice", "-T", "-a", "-x"]);
+        let options: Vec<&str> = LIKE_SCP.iter().flat_map(|option| ["-o", option]).collect();
+        assert_eq!(words[7..15], options);
+        assert_eq!(words[15..17], ["--", "box"]);
+        let told = shlex::split(words[17].to_str().unwrap()).unwrap();
+        assert_eq!(told, ["elbow", "serve", "--stdio", "--root=/it's; rm -rf $HOME"]);
     }
 }

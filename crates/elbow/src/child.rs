@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::Sender;
 
-use elbow_mount::{ChildState, Connection, JobDirectory, MountError, NamespaceEntry, PassedThrough, Watcher};
+use elbow_mount::{Anchor, ChildState, Connection, JobDirectory, MountError, NamespaceEntry, PassedThrough, Watcher};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -32,7 +32,8 @@ pub(crate) enum NotStarted {
 }
 
 /// Starts a command that finds each connection over its place, and everything else as we found it. Its end comes
-/// as an event. It dies with us, and by the watcher's hand all that it has started in its namespace.
+/// as an event. It dies with us, and by the watcher's hand all that it has started in its namespace. Gives also where each mount lies in its
+/// namespace, as far as that can be told.
 ///
 /// The thread that calls must live as long as we do: it is whose death the command hears of.
 pub(crate) fn start(
@@ -42,12 +43,16 @@ pub(crate) fn start(
     state: ChildState,
     events: Sender<Event>,
     watcher: &Watcher,
-) -> Result<Running, NotStarted> {
+) -> Result<(Running, Vec<Option<Anchor>>), NotStarted> {
     let _ = watcher.command();
     let child = spawn(words, mounts, passed, state)?;
     // One that has ended has nobody to be watched; one that may not be looked at still dies with us itself.
     let _ = watcher.namespace_of(pid(&child));
-    Running::of(child, events).map_err(NotStarted::Other)
+    // Before anybody waits for it: its number is its own until then.
+    let anchor = |(connection, place): &(&Connection, &JobDirectory)| Anchor::of(connection, place, pid(&child));
+    let anchors = mounts.iter().map(anchor).collect();
+    let running = Running::of(child, events).map_err(NotStarted::Other)?;
+    Ok((running, anchors))
 }
 
 fn spawn(

@@ -10,15 +10,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use elbow_file::{Handle, RealStorage, Storage};
+use elbow_file::{Errno, Handle, RealStorage, Storage};
 use elbow_job::{
-    Abandoned, Cause, Job, JobError, Kept, Options, Outcome, RecoverAction, Recovered, SavedJob, UnfinishedJob,
+    Abandoned, Cause, Elsewhere, Job, JobError, Kept, Options, Outcome, RecoverAction, Recovered, SavedJob,
+    UnfinishedJob,
 };
 use elbow_mount::{JobDirectory, MountError, PassedThrough};
 use elbow_remote::Ssh;
 
 use crate::cli::{self, JobArgs, ViaArgs};
+use crate::job_end::BY_SOMEBODY_ELSE;
 use crate::output::strerror;
+use crate::shown_at::ShownAt;
 use crate::size;
 use crate::via::{Connected, Far, Reached};
 
@@ -75,6 +78,7 @@ pub(crate) fn options(args: &JobArgs, scratch: Option<PathBuf>, command: &[OsStr
         scratch,
         scratch_bytes: SCRATCH_MAX_BYTES,
         save: save_places(args.scratch.as_deref()),
+        elsewhere: None,
         durable: args.durable,
         command: command.to_vec(),
         recorder: None,
@@ -112,17 +116,22 @@ fn default_scratch() -> PathBuf {
     std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
 }
 
+/// What a conflict may be, too, where two names of one file are two files to a job.
+const OR_BY_ANOTHER_NAME: &str = ", or by another name of the same file in this job";
+
 /// A directory that a job can be begun on, again and again.
 pub(crate) struct Site {
     pub(crate) place: JobDirectory,
     storage: Arc<dyn Storage>,
     root: Handle,
     pub(crate) reached: Reached,
+    /// Where it is, if not here.
+    elsewhere: Option<Elsewhere>,
     /// What `--via` has to say to get there again.
     via: Option<String>,
-    /// The connection to the storage; it ends before the directory goes that was made for it.
-    _connection: Option<Ssh>,
-    _made: Option<MadeDirectory>,
+    /// The connection to the storage; it ends before the directory goes that it is shown at.
+    connection: Option<Ssh>,
+    _shown_at: Option<ShownAt>,
 }
 
 /// Whether a mount shows what a storage has: the directory, as far as it can be told by its names and its time.
@@ -139,30 +148,6 @@ fn shows_the_same(directory: &Path, far: &Connected) -> bool {
         Some((modified, names.collect::<BTreeSet<OsString>>()))
     };
     here().is_some_and(|here| there() == Some(here))
-}
-
-/// A directory that was made for what is shown there, and goes with it.
-struct MadeDirectory(PathBuf);
-
-impl MadeDirectory {
-    /// Makes a directory that is missing.
-    fn at(path: &Path) -> anyhow::Result<Option<Self>> {
-        match std::fs::create_dir(path) {
-            Ok(()) => Ok(Some(Self(path.to_owned()))),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(None),
-            Err(error) => Err(error).with_context(|| {
-                let shown = path.display();
-                format!("{shown}: it is not there, and cannot be made for the time of the job; create it first")
-            }),
-        }
-    }
-}
-
-impl Drop for MadeDirectory {
-    fn drop(&mut self) {
-        // If somebody has put something there meanwhile, it stays.
-        let _ = std::fs::remove_dir(&self.0);
-    }
 }
 
 impl Site {
@@ -221,7 +206,7 @@ impl Site {
 
     /// Gives also how it is reached, in words.
     fn connect(directory: &Path, far: &Far, compresses: bool) -> anyhow::Result<(Self, String)> {
-        let made = MadeDirectory::at(directory)?;
+        let shown_at = ShownAt::claim(directory)?;
         let place = JobDirectory::of_elsewhere(directory)?;
         let connected = far.connect(compresses)?;
         if far.is_optional && !shows_the_same(directory, &connected) {
@@ -233,9 +218,10 @@ impl Site {
             root: connected.root,
             storage: connected.storage,
             reached: connected.reached,
+            elsewhere: Some(connected.elsewhere),
             via: Some(far.address()),
-            _connection: Some(connected.connection),
-            _made: made,
+            connection: Some(connected.connection),
+            _shown_at: Some(shown_at),
         };
         Ok((site, connected.note))
     }
@@ -250,14 +236,34 @@ impl Site {
             storage: Arc::new(RealStorage),
             root,
             reached: Reached::Mount,
+            elsewhere: None,
             via: None,
-            _connection: None,
-            _made: None,
+            connection: None,
+            _shown_at: None,
         })
     }
 
     pub(crate) fn path(&self) -> &Path {
         self.place.path()
+    }
+
+    /// Ends the connection at once, whatever is under way.
+    pub(crate) fn hang_up(&self) {
+        self.connection.iter().for_each(Ssh::hang_up);
+    }
+
+    /// Says why nothing can be stored there, where nobody has looked at it yet: an SFTP server knows only when it is asked to.
+    pub(crate) fn check_writable(&self) -> anyhow::Result<()> {
+        let Some(elsewhere) = self.elsewhere.as_ref().filter(|_| self.reached == Reached::Sftp) else {
+            return Ok(());
+        };
+        let path = Path::new(&elsewhere.machine).join(elsewhere.path.strip_prefix("/").unwrap_or(&elsewhere.path));
+        match elbow_job::try_writing(&*self.storage, &self.root) {
+            Err(Errno::ROFS) => Err(MountError::ReadOnly(path).into()),
+            Err(errno @ (Errno::ACCESS | Errno::PERM)) => Err(MountError::Unwritable { path, errno }.into()),
+            // It is not said that a job cannot do better: there may be room later.
+            _ => Ok(()),
+        }
     }
 
     /// A text in which commands go the way that this one went.
@@ -271,9 +277,16 @@ impl Site {
             let text = text.replace(&format!("{command} {shown}"), &plain);
             text.replace(&plain, &format!("{plain} --via {via}"))
         };
+        let text = match self.reached {
+            // Which names are those of one file is not said there.
+            Reached::Sftp if !text.contains(OR_BY_ANOTHER_NAME) => {
+                text.replace(BY_SOMEBODY_ELSE, &format!("{BY_SOMEBODY_ELSE}{OR_BY_ANOTHER_NAME}"))
+            }
+            _ => text.to_owned(),
+        };
         ["elbow recover", "elbow resume"]
             .iter()
-            .fold(text.to_owned(), |text, command| tell(text, command))
+            .fold(text, |text, command| tell(text, command))
     }
 
     /// Its storage, and the directory there.
@@ -323,8 +336,10 @@ impl Site {
             // One that could not be marked as kept is, from here on.
             self.recover(false)?;
         }
+        // Where the directory is: its name here may be that of an empty directory.
         let is_only_saved = |name: &OsString| {
-            saved.iter().any(|saved| saved.job == *name) && self.path().join(name).symlink_metadata().is_err()
+            let is_gone = || self.storage.stat(&self.root, name).err() == Some(Errno::NOENT);
+            saved.iter().any(|saved| saved.job == *name) && is_gone()
         };
         let (only_saved, kept): (Vec<_>, Vec<_>) = names.into_iter().partition(is_only_saved);
         let dropped =
@@ -346,22 +361,40 @@ impl Site {
     /// What was saved elsewhere of jobs of the directory, because the storage did not take it: in the directory that is named, the usual one, or where the
     /// jobs say.
     pub(crate) fn saved(&self, scratch: Option<&Path>) -> Vec<SavedJob> {
+        let (places, elsewhere) = (self.places(scratch), self.elsewhere.as_ref());
+        elbow_job::saved_jobs(&self.storage, &self.root, self.path(), elsewhere, &places)
+    }
+
+    /// Where other versions have saved something in these places, of this directory or others.
+    pub(crate) fn saved_by_other_versions(&self, scratch: Option<&Path>) -> Vec<PathBuf> {
+        elbow_job::saved_by_other_versions(&self.places(scratch))
+    }
+
+    fn places(&self, scratch: Option<&Path>) -> Vec<PathBuf> {
         let mut places = save_places(scratch);
         places.extend(elbow_job::save_places(&self.storage, &self.root));
         places.sort();
         places.dedup();
-        elbow_job::saved_jobs(&self.storage, &self.root, self.path(), &places)
+        places
     }
 
     /// Brings what was saved of a job back; how the job is if that cannot be done.
     pub(crate) fn restore(&self, saved: &SavedJob) -> Result<(), Result<Outcome, JobError>> {
-        let restored = elbow_job::restore(&self.storage, &self.root, self.path(), &saved.path);
+        let restored = elbow_job::restore(
+            &self.storage,
+            &self.root,
+            self.path(),
+            self.elsewhere.as_ref(),
+            &saved.path,
+        );
         restored.map(drop).map_err(|error| match located(error, self.path()) {
             // It is as it was, and can be tried again.
             error @ JobError::Storage { .. } => {
+                let is_there = self.storage.stat(&self.root, &saved.job).is_ok();
                 let kept = Kept {
                     path: self.path().join(&saved.job),
                     is_whole: true,
+                    is_all_saved: saved.is_all && !is_there,
                     missing: Vec::new(),
                     saved: Some(saved.path.clone()),
                 };
@@ -431,6 +464,10 @@ impl Site {
 
     /// Begins a job.
     pub(crate) fn begin(&self, options: Options) -> anyhow::Result<Job> {
+        let options = Options {
+            elsewhere: self.elsewhere.clone(),
+            ..options
+        };
         Ok(Job::begin(
             self.storage.clone(),
             self.root.clone(),

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use elbow_job::{Cause, Counts, DeferredError, Job, JobError, Keep, Outcome, Phase, Progress};
 
-use crate::stall::STALL_MAX;
+/// What a conflict is, in words.
+pub(crate) const BY_SOMEBODY_ELSE: &str = "changed by somebody else";
 
 /// How a job ended, and how long that took.
 #[derive(Debug)]
@@ -32,6 +33,15 @@ pub(crate) fn postpone(job: &Job, why: &str, show: &mut dyn FnMut(&Progress)) ->
     })
 }
 
+/// The same of a job that is no success either when there is nothing to be kept.
+pub(crate) fn postpone_or_roll_back(job: &Job, why: &str, show: &mut dyn FnMut(&Progress)) -> JobEnd {
+    let mut ended = postpone(job, why, show);
+    if ended.is_committed() {
+        ended.outcome = Ok(Outcome::RolledBack(Cause::Storage(why.to_owned())));
+    }
+    ended
+}
+
 /// Forgets a job.
 pub(crate) fn roll_back(job: &Job, keep: bool, show: &mut dyn FnMut(&Progress)) -> JobEnd {
     timed(job, |watch| {
@@ -51,8 +61,8 @@ impl JobEnd {
     }
 
     /// The end of a job that was left as it is, for its storage does not answer.
-    pub(crate) fn of_stalled(job: &Job) -> Self {
-        let seconds = STALL_MAX.as_secs();
+    pub(crate) fn of_stalled(job: &Job, silent: Duration) -> Self {
+        let seconds = silent.as_secs();
         Self {
             outcome: Err(JobError::Silent { seconds }),
             drain: Duration::ZERO,

@@ -66,6 +66,7 @@ mod run;
 mod runtime_directory;
 mod serve;
 mod settings;
+mod shown_at;
 mod signal_probe;
 mod signals;
 mod size;

@@ -11,7 +11,7 @@ use elbow_job::{Cause, Counts, DeferredError, JobError, Kept, Outcome};
 use serde::{Deserialize, Serialize};
 
 use crate::job::{drop_command, quoted, resume_command};
-use crate::job_end::JobEnd;
+use crate::job_end::{BY_SOMEBODY_ELSE, JobEnd};
 use crate::json::{self, Problem};
 use crate::names::{CommandWords, DirectoryName, KeptName, PathName, SavedName};
 use crate::output::{print_message, raw, sentence, strerror, without_numbers};
@@ -434,7 +434,7 @@ fn reason(cause: &Cause, asked: &str) -> String {
         Cause::Deferred(errors) if errors.len() == 1 => "a background operation failed (see above)".to_owned(),
         Cause::Deferred(errors) => format!("{} background operations failed (see above)", errors.len()),
         Cause::Conflict(conflicts) => format!(
-            "changed by somebody else while the job ran: {}; a job begun with --on-conflict overwrite wins",
+            "{BY_SOMEBODY_ELSE} while the job ran: {}; a job begun with --on-conflict overwrite wins",
             listed(conflicts)
         ),
         Cause::OtherJobs(found) => format!(
@@ -451,6 +451,7 @@ fn where_whole(kept: &Kept) -> String {
     let directory = path.parent().unwrap_or(path);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let place = match saved {
+        Some(saved) if kept.is_all_saved => saved.display().to_string(),
         Some(saved) => format!(
             "{}, with what could not be stored in {}",
             path.display(),
@@ -558,6 +559,7 @@ mod tests {
             is_whole,
             missing: vec!["b/c".into()],
             saved: None,
+            is_all_saved: false,
         }
     }
 

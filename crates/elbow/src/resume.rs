@@ -67,8 +67,17 @@ fn resume(args: &ResumeArgs) -> anyhow::Result<Report> {
         .filter(|left| left.is_whole && is_meant(&left.job));
     let waiting: Vec<OsString> = waiting.map(|left| left.job.into()).collect();
     if waiting.is_empty() && finished.is_empty() && report.is_committed() {
+        let others = site.saved_by_other_versions(args.scratch.as_deref());
+        let others: Vec<String> = others.iter().map(|path| path.display().to_string()).collect();
+        let beside = match others.is_empty() {
+            true => String::new(),
+            false => format!(
+                "; what another version of elbow has saved in {} does not say where it belongs: that version can go on with it",
+                others.join(", ")
+            ),
+        };
         bail!(
-            "{}: no job is kept there that can go on (`elbow recover --show` lists what is there)",
+            "{}: no job is kept there that can go on (`elbow recover --show` lists what is there){beside}",
             args.path.display()
         );
     }

@@ -24,7 +24,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
 use elbow_job::{Job, Keep, Outcome, Progress, Recorder};
-use elbow_mount::{ChildState, Connection, Front, FrontOptions, PassedThrough, Session, Watcher, end_connection};
+use elbow_mount::{
+    Anchor, ChildState, Connection, Front, FrontOptions, PassedThrough, Session, Watcher, end_connection,
+};
 use rustix::process::Signal;
 
 use crate::child::{self, NotStarted, Running};
@@ -43,7 +45,7 @@ use crate::report::Report;
 use crate::report_file::ReportFile;
 use crate::signal_probe::{SHORT, SignalProbe, pass_on};
 use crate::signals::{self, Arrival, Event};
-use crate::stall::{GLANCE, StallClock, Steps, leave_files};
+use crate::stall::{GLANCE, HURRIED_STALL_MAX, STALL_MAX, StallClock, Steps, leave_files};
 use crate::trace::{JobTrace, OpenTrace, TraceFile};
 use crate::via::Reached;
 
@@ -54,6 +56,8 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const RUNNING: &str = "running";
 const ASKED: &str = "as `elbow rollback` asked";
 const ANOTHER: &str = "another directory of the job could not be committed";
+const LOOSE: &str = "somebody has removed the directory at which the job was shown, or taken its mount away: what the command has written there \
+    since then is not part of the job, and lies in whatever has that name now";
 const LOST: &str = "nobody waits for the command";
 /// Runs the command; the exit code is its own, or says what Elbowroom made of it.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
@@ -136,6 +140,7 @@ fn attempts(
     };
     let passed = PassedThrough::check(&args.pass_through, &directories)?;
     let (sites, notes) = Site::open_via(&directories, &args.by, &passed)?;
+    sites.iter().try_for_each(Site::check_writable)?;
     let (scratch, note) = job::scratch(&args.job)?;
     so_far.note(job::memory_note(&args.job).into_iter().chain(note));
     if !args.quiet {
@@ -164,6 +169,7 @@ fn attempts(
         watcher: &watcher,
         so_far,
         told: Cell::default(),
+        is_hurried: Cell::default(),
         steps: Steps::default(),
     };
     let mut left = args.retry;
@@ -198,6 +204,8 @@ struct Runner<'a> {
     so_far: &'a RunState,
     /// The command, or all of it, was asked to end: the code of that, should nothing else come of it.
     told: Cell<Option<u8>>,
+    /// It was asked for once more.
+    is_hurried: Cell<bool>,
     steps: Steps,
 }
 
@@ -213,6 +221,8 @@ struct Mounted<'a> {
     job: Job,
     trace: Option<Arc<JobTrace>>,
     connection: Connection,
+    /// Where it lies in the namespace of the command.
+    anchor: Option<Anchor>,
     responder: Arc<JobServer>,
     /// Where the responder is, or will be.
     socket: Option<Mutex<Socket>>,
@@ -234,6 +244,7 @@ struct CommandEnd {
 impl Runner<'_> {
     fn attempt(&self, keep: Keep) -> anyhow::Result<Attempt> {
         self.told.set(None);
+        self.is_hurried.set(false);
         let mut mounted = self
             .sites
             .iter()
@@ -247,7 +258,11 @@ impl Runner<'_> {
         let (report, interrupted) = self.end(&mounted, &command_end, keep, &mut display);
         drop(display);
         self.answer(&report);
-        let may_be_retried = command_end.may_be_retried && !interrupted && report.is_ended() && !report.is_committed();
+        let may_be_retried = command_end.may_be_retried
+            && !interrupted
+            && report.is_ended()
+            && !report.is_committed()
+            && !mounted.iter().any(Mounted::is_loose);
         Ok(Attempt { report, may_be_retried })
     }
 
@@ -282,6 +297,7 @@ impl Runner<'_> {
             job,
             trace,
             connection,
+            anchor: None,
             root,
             session,
         })
@@ -326,8 +342,11 @@ impl Runner<'_> {
             events,
             self.watcher,
         ) {
-            Ok(running) => {
-                mounted.iter_mut().for_each(|m| m.connection.hide());
+            Ok((running, anchors)) => {
+                for (m, anchor) in mounted.iter_mut().zip(anchors) {
+                    m.connection.hide();
+                    m.anchor = anchor;
+                }
                 self.command.store(running.process(), Ordering::Relaxed);
                 early.iter().for_each(|arrival| running.pass_on(arrival));
                 let command_end = self.wait(&running, mounted, began);
@@ -436,6 +455,7 @@ impl Runner<'_> {
         if command_end.code == 0 {
             // It has saved what it had, which is worth any wait until somebody asks for the end again.
             self.told.set(None);
+            self.is_hurried.set(false);
         }
         let (endings, interrupted) = std::thread::scope(|scope| {
             let over = NotifyOnDrop(self.events.clone());
@@ -522,6 +542,7 @@ impl Runner<'_> {
     fn tell_if_ending(&self, arrival: &Arrival) {
         if arrival.is_ending() {
             let code = u8::try_from(128 + arrival.number()).unwrap_or(exit::ELBOW_FAILED);
+            self.is_hurried.set(self.told.get().is_some());
             self.told.set(self.told.get().or(Some(code)));
         }
     }
@@ -538,7 +559,12 @@ impl Runner<'_> {
         let (heard, is_waiting) = self.steps.listen(mounted.iter().map(|m| &m.job));
         let silence = silence.get_or_insert_with(|| StallClock::began(now));
         // An end waits for nothing but the storage.
-        if silence.is_too_long(heard, is_waiting || command_end.is_some(), now) {
+        let is_by_ssh = self.sites.iter().all(|site| site.reached != Reached::Mount);
+        let most = match self.is_hurried.get() && is_by_ssh {
+            true => HURRIED_STALL_MAX,
+            false => STALL_MAX,
+        };
+        if silence.is_longer(most, heard, is_waiting || command_end.is_some(), now) {
             let code = command_end.map_or(code, |command_end| match command_end.code {
                 0 => exit::ELBOW_FAILED,
                 code => code,
@@ -547,12 +573,13 @@ impl Runner<'_> {
                 mounted,
                 command_end.map_or(Duration::ZERO, |command_end| command_end.took),
                 code,
+                most,
             );
         }
     }
 
     /// Ends as if we were killed, but says so: the watcher clears up, and the next recovery ends the jobs.
-    fn give_up(&self, mounted: &[Mounted<'_>], took: Duration, code: u8) -> ! {
+    fn give_up(&self, mounted: &[Mounted<'_>], took: Duration, code: u8, silent: Duration) -> ! {
         leave_files(mounted.iter().filter_map(|m| m.site.descriptor()));
         let end = move || -> ! { std::process::exit(code.into()) };
         // Whoever reads what is said may be stopped, too, and the report lie on that storage.
@@ -562,10 +589,12 @@ impl Runner<'_> {
         });
         progress::pause();
         mounted.iter().for_each(|m| end_connection(&m.root));
+        self.sites.iter().for_each(Site::hang_up);
         let mut report = Report::new(&self.args.command, self.started);
         report.took(took);
         for m in mounted {
-            report.add(m.site.path(), m.job.name(), &JobEnd::of_stalled(&m.job), "");
+            report.add(m.site.path(), m.job.name(), &JobEnd::of_stalled(&m.job, silent), "");
+            report.retell(|text| m.site.told(text));
         }
         report.exit_code = code;
         self.so_far.tell(&mut report, self.args);
@@ -636,8 +665,12 @@ fn end_all(
         "ending".clone_into(&mut m.responder.phase());
         m.settle(command_end.code == 0);
     }
-    let (mut good, mut later) = (command_end.code == 0, false);
-    let end = |m: &Mounted<'_>| {
+    // What they have is not all that the command has written.
+    let is_loose: Vec<bool> = mounted.iter().map(Mounted::is_loose).collect();
+    let any_loose = is_loose.contains(&true);
+    let mut good = command_end.code == 0 && !any_loose;
+    let mut later = command_end.code == 0 && any_loose;
+    let end = |(m, is_loose): (&Mounted<'_>, bool)| {
         let show = &mut |progress: &Progress| {
             display.show(progress);
             steps.see(progress);
@@ -645,6 +678,8 @@ fn end_all(
         };
         let ending = if good {
             job_end::commit(&m.job, keep, show)
+        } else if is_loose && later {
+            job_end::postpone_or_roll_back(&m.job, LOOSE, show)
         } else if later {
             job_end::postpone(&m.job, ANOTHER, show)
         } else {
@@ -655,10 +690,15 @@ fn end_all(
         good &= ending.is_committed();
         ending
     };
-    mounted.iter().map(end).collect()
+    mounted.iter().zip(is_loose).map(end).collect()
 }
 
 impl Mounted<'_> {
+    /// It lies no more where the command was to find it.
+    fn is_loose(&self) -> bool {
+        self.anchor.as_ref().is_some_and(Anchor::is_loose)
+    }
+
     /// From now on the job can be asked, unless it can already. Where it cannot, it goes on all the same.
     fn open_responder(&self, watcher: &Watcher, events: &Sender<Event>) {
         let Some(socket) = &self.socket else { return };

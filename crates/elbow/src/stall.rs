@@ -19,6 +19,8 @@ use elbow_job::{Job, Progress};
 
 /// What a batch system waits between SIGTERM and SIGKILL (Slurm's KillWait).
 pub(crate) const STALL_MAX: Duration = Duration::from_secs(30);
+/// The same for a job by ssh whose end was asked for twice: its connection can be closed, and the other end ends the job, or the next recovery.
+pub(crate) const HURRIED_STALL_MAX: Duration = Duration::from_secs(3);
 /// How often is listened.
 pub(crate) const GLANCE: Duration = Duration::from_secs(1);
 
@@ -34,12 +36,12 @@ impl StallClock {
         Self { heard: 0, since: now }
     }
 
-    /// Whether it lasts too long. `heard` is another number whenever something has come back.
-    pub(crate) fn is_too_long(&mut self, heard: u64, is_waiting: bool, now: Instant) -> bool {
+    /// Whether it lasts longer than that. `heard` is another number whenever something has come back.
+    pub(crate) fn is_longer(&mut self, most: Duration, heard: u64, is_waiting: bool, now: Instant) -> bool {
         if heard != self.heard || !is_waiting {
             *self = Self { heard, since: now };
         }
-        now.saturating_duration_since(self.since) >= STALL_MAX
+        now.saturating_duration_since(self.since) >= most
     }
 }
 
@@ -145,11 +147,16 @@ mod tests {
         let began = Instant::now();
         let at = |seconds| began + Duration::from_secs(seconds);
         let mut silence = StallClock::began(began);
-        assert!(!silence.is_too_long(7, true, at(1)));
-        assert!(!silence.is_too_long(7, true, at(30)));
-        assert!(!silence.is_too_long(8, true, at(31)), "something came back");
-        assert!(!silence.is_too_long(8, false, at(100)), "nothing is waited for");
-        assert!(!silence.is_too_long(8, true, at(129)));
-        assert!(silence.is_too_long(8, true, at(130)));
+        assert!(!silence.is_longer(STALL_MAX, 7, true, at(1)));
+        assert!(!silence.is_longer(STALL_MAX, 7, true, at(30)));
+        assert!(!silence.is_longer(STALL_MAX, 8, true, at(31)), "something came back");
+        assert!(
+            !silence.is_longer(STALL_MAX, 8, false, at(100)),
+            "nothing is waited for"
+        );
+        assert!(!silence.is_longer(STALL_MAX, 8, true, at(129)));
+        assert!(silence.is_longer(STALL_MAX, 8, true, at(130)));
+        assert!(!silence.is_longer(HURRIED_STALL_MAX, 9, true, at(131)));
+        assert!(silence.is_longer(HURRIED_STALL_MAX, 9, true, at(134)));
     }
 }

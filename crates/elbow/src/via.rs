@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{anyhow, ensure};
 use elbow_file::{Handle, Storage};
+use elbow_job::Elsewhere;
 use elbow_mount::{job_mounts, sshfs_source};
 use elbow_remote::{BadTarget, ConnectError, Login, Ssh, SshTarget};
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,8 @@ pub(crate) struct Connected {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) root: Handle,
     pub(crate) reached: Reached,
+    /// What is known by that, and not by its name here.
+    pub(crate) elsewhere: Elsewhere,
     /// By what it is stored, and where, in words.
     pub(crate) note: String,
     pub(crate) connection: Ssh,
@@ -141,6 +144,17 @@ impl Far {
         }
     }
 
+    fn elsewhere(&self, path: PathBuf) -> Elsewhere {
+        let machine = SshTarget {
+            path: None,
+            ..self.target.clone()
+        };
+        Elsewhere {
+            machine: machine.address(),
+            path,
+        }
+    }
+
     /// How to log in.
     pub(crate) fn login(&self, compresses: bool) -> Login {
         let named = |variable, usual: &str| std::env::var_os(variable).unwrap_or_else(|| OsString::from(usual));
@@ -167,6 +181,7 @@ impl Far {
                 root: storage.root(),
                 storage: Arc::new(storage),
                 reached: Reached::Elbow,
+                elsewhere: self.elsewhere(self.root.clone()),
                 note: format!("by `elbow` on {}", self.target),
                 connection,
             }),
@@ -190,6 +205,8 @@ impl Far {
         let (storage, connection) = Ssh::connect_sftp(&self.target, &self.root, login)?;
         Ok(Connected {
             root: storage.root(),
+            // As the server has resolved it.
+            elsewhere: self.elsewhere(storage.path()),
             storage: storage.shown_as_own(),
             reached: Reached::Sftp,
             note: format!("over SFTP on {}: {why}", self.target),

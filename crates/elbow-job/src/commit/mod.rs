@@ -55,8 +55,8 @@ pub(crate) use prepare::last_look;
 pub(crate) use record::Attributes as RecordAttributes;
 pub(crate) use record::{Departure, MAGIC as RECORD_MAGIC, Record, Slot};
 pub(crate) use saved::{
-    Content as SavedContent, Object as SavedObject, PatchFile, Position, Saved, SavedDir, candidates, find_left,
-    find_saved,
+    Content as SavedContent, Object as SavedObject, PatchFile, Position, Saved, SavedDir, SavedError, candidates,
+    find_left, find_saved,
 };
 pub(crate) use staged::StagedJob;
 pub(crate) use tree::{Part, Tree};
@@ -181,6 +181,7 @@ impl Job {
             is_whole,
             missing: self.shared.state.lock().model.inodes.missing(),
             saved: None,
+            is_all_saved: false,
         };
         Outcome::Kept(cause, kept)
     }
@@ -657,15 +658,14 @@ impl Shared {
         }
         if let Some(far) = self.storage.far_end() {
             drop(self.journal.lock().take());
-            // When the connection has ended, the far end does so by itself.
-            let roll_back = || match far_send::roll_back(far, &self.staging_name, &self.pulse_counts()) {
-                Err(Errno::NOTCONN) => Ok(()),
-                other => other,
-            };
+            let roll_back = || far_send::roll_back(far, &self.staging_name, &self.pulse_counts());
             let counter = StepCounter::of(leftovers.names, 0);
-            return self
-                .watched(progress, EndStep::RollBack, &counter, roll_back)
-                .map_err(self.storage_error("rolling back the job in"));
+            let failed = self.storage_error("rolling back the job in");
+            return match self.watched(progress, EndStep::RollBack, &counter, roll_back) {
+                // The far end does so by itself, if it can.
+                Err(Errno::NOTCONN) => Err(JobError::Parted),
+                ended => ended.map_err(failed),
+            };
         }
         self.close_journal();
         self.forget_record()

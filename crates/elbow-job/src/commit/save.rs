@@ -94,11 +94,13 @@ impl Shared {
                 }
             };
             let path = dir.path.clone();
+            let is_all_saved = draft.saved.is_all;
             let kept = || Kept {
                 path: self.path.join(&*self.staging_name),
                 is_whole: true,
                 missing: self.state.lock().model.inodes.missing(),
                 saved: Some(path.clone()),
+                is_all_saved,
             };
             return match self.keep_beside(cause, &path, progress) {
                 Marking::Done => Ok(kept()),

@@ -30,11 +30,11 @@ use super::record::{FILE_TYPES, Record, put_all, put_attrs, put_option, take_all
 use crate::action::{NewAttrs, Node};
 use crate::clock::clock;
 use crate::job_files::{BIRTH_LOOKS, BIRTH_PAUSE};
-use crate::root_id::RootId;
+use crate::root_id::{Elsewhere, RootId};
 use crate::staging::{is_job_name, new_id, put_path, put_time, take_path, take_time};
 
 const MAGIC: [u8; 8] = *b"ELBOWSAV";
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 const DATA: &str = "data";
 const INDEX: &str = "index";
 const INDEX_DRAFT: &str = "index.draft";
@@ -480,6 +480,10 @@ impl Saved {
         let mut out = Writer::new();
         out.bytes(self.job.as_bytes());
         out.bytes(self.home.path.as_os_str().as_bytes());
+        put_option(&mut out, self.home.elsewhere.as_ref(), |out, elsewhere| {
+            out.bytes(elsewhere.machine.as_bytes());
+            out.bytes(elsewhere.path.as_os_str().as_bytes());
+        });
         out.varint(self.home.dev);
         out.varint(self.home.ino);
         put_option(&mut out, self.home.born.as_ref(), |out, born| put_time(out, *born));
@@ -523,6 +527,7 @@ impl Saved {
             job,
             home: RootId {
                 path: OsString::from_vec(from.bytes()?.to_vec()).into(),
+                elsewhere: take_option(&mut from, take_elsewhere)?,
                 dev: from.varint()?,
                 ino: from.varint()?,
                 born: take_option(&mut from, take_time)?,
@@ -569,6 +574,16 @@ impl Saved {
             .map(|piece| piece.length)
             .sum()
     }
+}
+
+fn take_elsewhere(from: &mut Reader<'_>) -> Result<Elsewhere, DecodeError> {
+    let at = from.offset();
+    let machine = String::from_utf8(from.bytes()?.to_vec());
+    let what = "an address that is not UTF-8";
+    Ok(Elsewhere {
+        machine: machine.map_err(|_| DecodeError::BadValue { at, what })?,
+        path: OsString::from_vec(from.bytes()?.to_vec()).into(),
+    })
 }
 
 fn put_kind(out: &mut Writer, kind: FileType) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -137,6 +137,13 @@ impl SftpStorage {
             Some(owner) => Arc::new(SwappedIds::of_far(self, owner)),
             None => Arc::new(self),
         }
+    }
+
+    /// The path of the directory that all names are below, as the server has resolved it.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        // The root has one, and keeps it.
+        OsString::from_vec(self.nodes.root().path().unwrap_or_default()).into()
     }
 
     /// The directory that all names are below.

@@ -368,3 +368,24 @@ fn when_a_mount_has_ended_its_storage_can_be_unmounted_at_once() {
         "commit"
     );
 }
+
+/// rmdir(2) of a mount point of another namespace succeeds. What the command wrote afterwards was not the job's, which ended with "nothing was changed" and 0.
+#[test]
+fn a_job_whose_directory_others_remove_is_no_success() {
+    let test_dir = TestDir::new("mkdir d");
+    test_dir.restore();
+    let script =
+        "cd \"$WORK\"; : > \"$OUT/at\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done; mkdir -p d; echo astray > d/f";
+    let job = test_dir.start_job(&["--on", "d"], script);
+    wait_for("the command", || test_dir.outside("at").exists());
+    fs::remove_dir(test_dir.work("d")).expect("an empty directory");
+    test_dir.touch_outside("go");
+    let run = job.finish();
+    run.assert_code(125);
+    assert!(
+        run.err.contains("removed the directory at which the job was shown"),
+        "{}",
+        run.err
+    );
+    assert_eq!(test_dir.read("d/f"), b"astray\n");
+}

@@ -41,4 +41,5 @@ mod test_dir;
 mod testbeds;
 mod trace;
 mod via;
+mod via_around;
 mod via_sftp;

@@ -86,7 +86,7 @@ impl Testbed {
         start(self.dir.path(), &[&["--via", &target], options].concat(), script)
     }
 
-    fn run(&self, script: &str) -> Run {
+    pub(crate) fn run(&self, script: &str) -> Run {
         self.start(&["--json"], script).finish()
     }
 
@@ -95,8 +95,8 @@ impl Testbed {
     }
 
     /// The far ends that serve the directory.
-    fn far_ends(&self) -> Vec<u32> {
-        let serves = format!("serve\0--stdio\0--root\0{}\0", self.path("far").display());
+    pub(crate) fn far_ends(&self) -> Vec<u32> {
+        let serves = format!("serve\0--stdio\0--root={}\0", self.path("far").display());
         let all = fs::read_dir("/proc").expect("procfs").flatten();
         let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let is_one = |pid: &u32| {
@@ -129,14 +129,14 @@ pub(crate) fn write_program(path: &Path, script: &str) {
 }
 
 /// Starts a job whose directory is `near`, below this one.
-fn start(dir: &Path, options: &[&str], script: &str) -> Running {
+pub(crate) fn start(dir: &Path, options: &[&str], script: &str) -> Running {
     let (out, (ssh, program)) = (dir.join("out"), environment(dir));
     let options = [&["--on", "near"], options].concat();
     Place { work: dir, out: &out }.start_job(&["env", &ssh, &program], &options, script)
 }
 
 /// Which programs are used to get there.
-fn environment(dir: &Path) -> (String, String) {
+pub(crate) fn environment(dir: &Path) -> (String, String) {
     let ssh = format!("ELBOW_SSH={}", dir.join("via").display());
     (ssh, format!("ELBOW_VIA_PROGRAM={}", env!("CARGO_BIN_EXE_elbow")))
 }
@@ -281,7 +281,7 @@ pub(crate) fn kill_all(processes: &[u32]) {
     signal_all(processes, "KILL");
 }
 
-fn signal_all(processes: &[u32], signal: &str) {
+pub(crate) fn signal_all(processes: &[u32], signal: &str) {
     for process in processes {
         // It may have ended by itself.
         let _ = Command::new("kill").args(["-s", signal, &process.to_string()]).status();

@@ -460,3 +460,200 @@ fn a_server_that_is_none_is_named() {
         assert!(!testbed.path("near").exists());
     }
 }
+
+/// A disk with the directories of jobs, which `fill` takes all room of.
+struct SmallDisk {
+    disk: LoopDisk,
+    host: String,
+}
+
+impl SmallDisk {
+    fn new(testbed: &Testbed, directories: &[&str]) -> Option<Self> {
+        let disk = LoopDisk::new(64 << 20)?;
+        for name in directories {
+            fs::create_dir(disk.path().join(name)).expect("a directory");
+        }
+        let host = testbed.bed.access().host.clone();
+        Some(Self { disk, host })
+    }
+
+    fn target(&self, name: &str) -> String {
+        format!("ssh://{}{}", self.host, self.disk.path().join(name).display())
+    }
+
+    fn fill(&self) -> String {
+        let filler = self.disk.path().join("filler");
+        // To its last block.
+        format!(
+            "cat /dev/zero > {0} 2> /dev/null || true; cat /dev/zero >> {0} 2> /dev/null || true",
+            filler.display()
+        )
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.disk.path().join("filler")).expect("room");
+    }
+
+    fn names_in(&self, name: &str) -> Vec<String> {
+        let listed = fs::read_dir(self.disk.path().join(name))
+            .expect("a directory")
+            .flatten();
+        listed
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect()
+    }
+}
+
+impl Testbed {
+    fn elbow_at(&self, target: &str, words: &[&str]) -> Run {
+        let (ssh, out, scratch) = (self.ssh(), self.path("out"), self.path("out").display().to_string());
+        let rest = ["--scratch", &scratch, "--via", target];
+        let words = [&["env", &ssh, NO_ELBOW, env!("CARGO_BIN_EXE_elbow")], words, &rest].concat();
+        let place = Place {
+            work: self.dir.path(),
+            out: &out,
+        };
+        place.start(&words).finish()
+    }
+
+    /// What is saved here of jobs whose disk was full.
+    fn saves(&self) -> usize {
+        let listed = fs::read_dir(self.path("out")).expect("a directory").flatten();
+        let names = listed.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.ends_with(".saved")).count()
+    }
+
+    /// A job that a full disk keeps from being stored; it is kept.
+    #[track_caller]
+    fn is_kept(&self, disk: &SmallDisk, name: &str, script: &str) -> serde_json::Value {
+        let scratch = self.path("out").display().to_string();
+        let options = ["--json", "--scratch", &scratch];
+        let run = self.sftp_to(&disk.target(name), &options, script).finish();
+        let kept = report(&run);
+        assert_eq!((run.code, kept["outcome"].as_str()), (125, Some("kept")), "{}", run.err);
+        assert!(self.saves() > 0, "{}", run.err);
+        kept
+    }
+}
+
+/// All of a job was saved here. It was found again by the name that its directory had *here*: `elbow resume` of another directory, host or user, shown at
+/// the same name, put it there and removed what was saved.
+#[test]
+fn what_was_saved_of_a_job_over_sftp_is_of_its_directory_and_no_other() {
+    let Some(testbed) = Testbed::new() else { return };
+    let Some(disk) = SmallDisk::new(&testbed, &["a", "b"]) else {
+        return;
+    };
+    // Nothing can be made there any more, as on a disk that is full to its last inode.
+    let at = disk.disk.path().join("a").display().to_string();
+    let immutable = |flag: &str| format!("chattr {flag}i {at}");
+    let script = format!("set -e; {}; echo of a > near/result", immutable("+"));
+    let kept = testbed.is_kept(&disk, "a", &script);
+    let name = kept["directories"][0]["job"].as_str().expect("a name").to_owned();
+    assert_eq!(disk.names_in("a"), [""; 0], "all of it is saved here");
+    let told = kept["directories"][0]["message"].as_str().expect("a message");
+    let told = told.lines().next().unwrap_or_default();
+    assert!(
+        !told.contains(&name) && told.contains(".saved"),
+        "no staging directory was made: {told}"
+    );
+    let (work, out) = (testbed.dir.path(), testbed.path("out"));
+    Place { work, out: &out }.shell(&immutable("-")).assert_code(0);
+    let (a, b) = (disk.target("a"), disk.target("b"));
+    let other = testbed.elbow_at(&b, &["resume", "near"]);
+    other.assert_code(125);
+    assert!(other.err.contains("no job is kept there"), "{}", other.err);
+    let shown = testbed.elbow_at(&b, &["recover", "near", "--show"]);
+    assert!(!shown.out.contains(&name), "{}", shown.out);
+    assert_eq!((disk.names_in("b"), testbed.saves()), (Vec::new(), 1));
+    let shown = testbed.elbow_at(&a, &["recover", "near", "--show"]);
+    assert!(shown.out.contains(&name), "{}{}", shown.out, shown.err);
+    testbed.elbow_at(&a, &["resume", "near"]).assert_code(0);
+    assert_eq!((disk.names_in("a"), testbed.saves()), (vec!["result".to_owned()], 0));
+}
+
+/// Of two jobs that were kept in part, each has its own rest: of the other's nothing is said. Dropping one left its staging directory at the far end, as
+/// it was looked for under the name that its directory had here.
+#[test]
+fn jobs_over_sftp_that_are_kept_in_part_are_resumed_and_dropped_apart() {
+    let Some(testbed) = Testbed::new() else { return };
+    let Some(disk) = SmallDisk::new(&testbed, &["a", "b"]) else {
+        return;
+    };
+    let script = |name: &str| {
+        format!(
+            "set -e; mkdir near/new; sleep 0.5; {}; echo of {name} > near/new/result; head -c 3000000 /dev/zero > near/new/large",
+            disk.fill()
+        )
+    };
+    for name in ["a", "b"] {
+        testbed.is_kept(&disk, name, &script(name));
+        disk.make_room();
+    }
+    assert_eq!(
+        (testbed.saves(), disk.names_in("a").len(), disk.names_in("b").len()),
+        (2, 1, 1)
+    );
+    let resumed = testbed.elbow_at(&disk.target("a"), &["resume", "near"]);
+    resumed.assert_code(0);
+    assert!(!resumed.err.contains("not in its directory"), "{}", resumed.err);
+    assert_eq!(disk.names_in("a"), ["new"]);
+    assert_eq!((testbed.saves(), disk.names_in("b").len()), (1, 1));
+    let name = disk.names_in("b").pop().expect("a staging directory");
+    let dropped = testbed.elbow_at(&disk.target("b"), &["recover", "near", "--drop", &name]);
+    dropped.assert_code(0);
+    assert!(dropped.out.contains("nothing of it is left"), "{}", dropped.out);
+    assert_eq!((testbed.saves(), disk.names_in("b")), (0, Vec::new()));
+}
+
+/// A command ran for hours, and then nothing could be stored.
+#[test]
+fn a_directory_over_sftp_that_nobody_may_write_to_is_refused_before_the_command_starts() {
+    let Some(testbed) = Testbed::new() else { return };
+    let Some(disk) = SmallDisk::new(&testbed, &["a"]) else {
+        return;
+    };
+    let (work, out) = (testbed.dir.path(), testbed.path("out"));
+    let at = disk.disk.path().display().to_string();
+    let shell = |script: &str| Place { work, out: &out }.shell(script).assert_code(0);
+    let refused = |words: &str| {
+        let run = testbed.sftp_to(&disk.target("a"), &[], "touch $OUT/ran").finish();
+        run.assert_code(125);
+        assert!(run.err.contains(words) && run.err.contains("ssh://"), "{}", run.err);
+        assert!(
+            !out.join("ran").exists() && !testbed.path("near").exists(),
+            "{}",
+            run.err
+        );
+    };
+    shell(&format!("touch -d @1000000000 {at}/a"));
+    testbed.sftp_to(&disk.target("a"), &[], "true").finish().assert_code(0);
+    let made = disk.disk.path().join("a").metadata().expect("a directory");
+    assert_eq!(
+        (made.mtime(), disk.names_in("a").len()),
+        (1_000_000_000, 0),
+        "it was tried without a trace"
+    );
+    shell(&format!("chattr +i {at}/a"));
+    refused("you may not write there");
+    shell(&format!("chattr -i {at}/a; mount -o remount,ro {at}"));
+    refused("read-only file system");
+    shell(&format!("mount -o remount,rw {at}"));
+}
+
+/// Over SFTP nobody says which names are those of one file. Who writes to both was told that somebody else did.
+#[test]
+fn a_conflict_over_sftp_may_be_another_name_of_the_same_file() {
+    let Some(testbed) = Testbed::new() else { return };
+    fs::hard_link(testbed.path("far/one"), testbed.path("far/again")).expect("a link");
+    let run = testbed
+        .sftp(&[], "echo more >> near/one; echo other >> near/again")
+        .finish();
+    run.assert_code(125);
+    assert!(
+        run.err.contains("or by another name of the same file in this job"),
+        "{}",
+        run.err
+    );
+    assert_eq!(fs::read(testbed.path("far/one")).expect("a file"), b"1\n");
+}

@@ -1,0 +1,247 @@
+//! Jobs by ssh and what is around them: the directory here at which they are shown, how people log in, and lines that stop.
+//!
+//! The directories are those of [`crate::via`].
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::commands::{Place, Running, wait_for};
+use crate::test_dir::staging_below;
+use crate::via::{Testbed, environment, kill_all, report, signal_all, start};
+
+/// Nothing of a job is where its directory was shown.
+fn assert_nothing_is_here(testbed: &Testbed) {
+    let left = fs::read_dir(testbed.path("near")).map_or(0, Iterator::count);
+    assert_eq!(left, 0, "results lie here");
+}
+
+/// The first of several jobs that ended removed the directory that all were shown at. That took the mounts of the others away, in their namespaces:
+/// what they wrote then went into a plain directory of this machine, and they ended with 0.
+#[test]
+fn jobs_that_are_shown_at_one_missing_directory_store_their_results() {
+    const JOBS: usize = 6;
+    let Some(testbed) = Testbed::new() else { return };
+    let out = testbed.path("out");
+    fs::create_dir(testbed.path("far/results")).expect("a directory");
+    let script = |i| {
+        format!(
+            ": > $OUT/at{i}; while [ ! -e $OUT/go{i} ]; do sleep 0.02; done; mkdir -p near/results; echo {i} > near/results/{i}"
+        )
+    };
+    let jobs: Vec<Running> = (0..JOBS).map(|i| testbed.start(&["--json"], &script(i))).collect();
+    wait_for("all commands", || {
+        (0..JOBS).all(|i| out.join(format!("at{i}")).exists())
+    });
+    for (i, job) in jobs.into_iter().enumerate() {
+        fs::write(out.join(format!("go{i}")), "").expect("a file");
+        job.finish().assert_code(0);
+        assert!(testbed.path(&format!("far/results/{i}")).exists(), "result {i}");
+    }
+    assert_nothing_is_here(&testbed);
+    // And at whatever moments.
+    std::thread::scope(|scope| {
+        let queue = |i: usize| {
+            let testbed = &testbed;
+            move || {
+                for round in 0..3 {
+                    let script = format!("mkdir -p near/results; echo > near/results/{i}-{round}; sleep 0.0{i}");
+                    testbed.run(&script).assert_code(0);
+                    let found = testbed.path(&format!("far/results/{i}-{round}"));
+                    assert!(found.exists(), "result {round} of {i}");
+                }
+            }
+        };
+        (0..JOBS).for_each(|i| drop(scope.spawn(queue(i))));
+    });
+    assert_nothing_is_here(&testbed);
+}
+
+/// Somebody else removed it, and it was told as a success.
+#[test]
+fn a_job_whose_directory_here_is_removed_by_others_is_no_success() {
+    let Some(testbed) = Testbed::new() else { return };
+    let out = testbed.path("out");
+    let script = "echo 1 > near/before; : > $OUT/at; while [ ! -e $OUT/go ]; do sleep 0.02; done; mkdir -p near; echo 2 > near/after";
+    let job = testbed.start(&[], script);
+    wait_for("the command", || out.join("at").exists());
+    fs::remove_dir(testbed.path("near")).expect("a directory that is empty to all others");
+    fs::write(out.join("go"), "").expect("a file");
+    let run = job.finish();
+    run.assert_code(125);
+    assert!(
+        run.err.contains("removed the directory at which the job was shown") && run.err.contains("elbow resume"),
+        "{}",
+        run.err
+    );
+    assert!(!testbed.path("far/before").exists());
+    assert_eq!(fs::read(testbed.path("near/after")).expect("what went astray"), b"2\n");
+    // What it had is kept.
+    let ((ssh, program), target) = (environment(testbed.dir.path()), testbed.target());
+    let words = [
+        "env",
+        &ssh,
+        &program,
+        env!("CARGO_BIN_EXE_elbow"),
+        "resume",
+        "near",
+        "--via",
+        &target,
+    ];
+    let place = Place {
+        work: testbed.dir.path(),
+        out: &out,
+    };
+    place.start(&words).finish().assert_code(0);
+    assert_eq!(fs::read(testbed.path("far/before")).expect("a result"), b"1\n");
+}
+
+/// What people configure for their own logins broke jobs where scp(1) works. And several connections may share one login.
+#[test]
+fn what_is_configured_for_logins_does_not_break_jobs() {
+    let Some(testbed) = Testbed::new() else { return };
+    let (out, taken) = (
+        testbed.path("out"),
+        std::net::TcpListener::bind("127.0.0.1:0").expect("a port"),
+    );
+    let port = taken.local_addr().expect("an address").port();
+    let quoted: Vec<String> = testbed
+        .bed
+        .access()
+        .options
+        .iter()
+        .skip(2)
+        .map(|option| format!("'{option}'"))
+        .collect();
+    let configuration = |text: &str| {
+        fs::write(testbed.path("config"), text).expect("a file");
+        testbed.write_via(&format!(
+            "exec ssh -F '{}' {} \"$@\"",
+            testbed.path("config").display(),
+            quoted.join(" ")
+        ));
+    };
+    let local = format!(
+        "PermitLocalCommand yes\nLocalCommand echo said; touch {}\n",
+        out.join("local").display()
+    );
+    let shared = format!(
+        "ControlMaster auto\nControlPath {}/ssh/%C\nControlPersist 20\n",
+        testbed.dir.path().display()
+    );
+    for (number, text) in [
+        local,
+        "RemoteCommand echo somebody\nRequestTTY force\n".to_owned(),
+        format!("ExitOnForwardFailure yes\nLocalForward {port} 127.0.0.1:9\n"),
+        format!("{shared}RemoteCommand echo somebody\n"),
+        shared,
+    ]
+    .iter()
+    .enumerate()
+    {
+        configuration(text);
+        let run = testbed.run(&format!("echo > near/result{number}"));
+        assert_eq!(
+            (run.code, &report(&run)["via"]),
+            (0, &"elbow".into()),
+            "{text}: {}",
+            run.err
+        );
+        assert!(testbed.path(&format!("far/result{number}")).exists(), "{text}");
+    }
+    assert!(!out.join("local").exists(), "a command of somebody else was run");
+    // The shared login ends before its directory goes.
+    let (ssh, host) = (
+        testbed.path("via").display().to_string(),
+        testbed.bed.access().host.clone(),
+    );
+    let place = Place {
+        work: testbed.dir.path(),
+        out: &out,
+    };
+    place.start(&[&ssh, "-O", "exit", &host]).finish().assert_code(0);
+}
+
+/// It was taken for an option.
+#[test]
+fn a_directory_may_begin_like_an_option() {
+    let Some(testbed) = Testbed::new() else { return };
+    fs::create_dir(testbed.path("-x")).expect("a directory");
+    // The home directory of the account may be anybody's: a script goes to that of the test.
+    let go = format!(
+        "for last; do :; done; cd '{}' && exec sh -c \"$last\"",
+        testbed.dir.path().display()
+    );
+    testbed.write_via(&go);
+    let target = format!("ssh://{}/~/-x", testbed.bed.access().host);
+    start(testbed.dir.path(), &["--via", &target], "echo > near/result")
+        .finish()
+        .assert_code(0);
+    assert!(testbed.path("-x/result").exists());
+}
+
+/// Nobody had rolled the job back, and that was what was said.
+#[test]
+fn a_job_whose_far_end_was_killed_is_not_told_as_rolled_back() {
+    let Some(testbed) = Testbed::new() else { return };
+    let out = testbed.path("out");
+    let script = "mkdir near/new; echo x > near/new/x; : > $OUT/at; while [ ! -e $OUT/go ]; do sleep 0.02; done; echo y > near/y";
+    let job = testbed.start(&["--json"], script);
+    wait_for("the command", || out.join("at").exists());
+    wait_for("something to be stored", || staging_below(&testbed.path("far")) > 0);
+    kill_all(&testbed.far_ends());
+    fs::write(out.join("go"), "").expect("a file");
+    let run = job.finish();
+    assert!(run.code != 0, "{}", run.err);
+    let told = report(&run);
+    assert_eq!(told["outcome"], "unfinished", "{told}");
+    let message = told["directories"][0]["message"].as_str().unwrap_or_default();
+    assert!(
+        message.contains("the connection ended")
+            && message.contains("elbow recover")
+            && message.contains("--via ssh://"),
+        "{message}"
+    );
+    assert_eq!(staging_below(&testbed.path("far")), 1, "nobody is there to end it");
+}
+
+/// The end was asked for while the line had stopped, and half a minute passed before anything was said; and that did not say where the job was.
+#[test]
+fn a_job_on_a_line_that_has_stopped_ends_soon_when_its_end_is_asked_for_twice() {
+    let Some(testbed) = Testbed::new() else { return };
+    let out = testbed.path("out");
+    let script = "mkdir near/new; echo x > near/new/x; : > $OUT/at; sleep 60; echo y > near/y";
+    let begin = || {
+        let _ = fs::remove_file(out.join("at"));
+        let job = testbed.start(&[], script);
+        wait_for("the command", || out.join("at").exists());
+        wait_for("something to be stored", || staging_below(&testbed.path("far")) > 0);
+        job
+    };
+    // On a line that answers it is an ordinary roll back.
+    let job = begin();
+    job.signal_group("INT");
+    let run = job.finish();
+    assert!(
+        run.code != 0 && run.err.contains("rolled back"),
+        "{}: {}",
+        run.code,
+        run.err
+    );
+    let job = begin();
+    signal_all(&testbed.connections(), "STOP");
+    job.signal_group("INT");
+    std::thread::sleep(Duration::from_secs(1));
+    let began = Instant::now();
+    job.signal_group("INT");
+    let run = job.finish();
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(
+        run.code != 0 && run.err.contains("elbow recover") && run.err.contains("--via ssh://"),
+        "{}: {}",
+        run.code,
+        run.err
+    );
+    assert_eq!(testbed.connections(), [0; 0]);
+    wait_for("the far end to end its job", || testbed.far_ends().is_empty());
+    assert_eq!(staging_below(&testbed.path("far")), 0);
+}
