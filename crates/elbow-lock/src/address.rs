@@ -1,8 +1,8 @@
 //! Where a lock service is: `unix:PATH` or `tcp:HOST:PORT`.
 
-use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::{fmt, io};
 
 /// The environment variable that stands in for an address.
 pub const ADDRESS_VARIABLE: &str = "ELBOW_LOCKS";
@@ -49,6 +49,21 @@ impl FromStr for Address {
             _ => Err(BadAddress { text: text.to_owned() }),
         }
     }
+}
+
+/// The longest path of a Unix socket, in bytes (unix(7): 108, with a NUL behind it).
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Refuses a path that no Unix socket can have, in words that say so.
+pub(crate) fn socket_path(path: &Path) -> io::Result<&Path> {
+    let bytes = path.as_os_str().len();
+    if bytes > SOCKET_PATH_BYTES_MAX {
+        let why = format!(
+            "the path of a Unix socket has {SOCKET_PATH_BYTES_MAX} bytes at most, and this one has {bytes}: take a shorter one"
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    Ok(path)
 }
 
 fn has_host_and_port(place: &str) -> bool {

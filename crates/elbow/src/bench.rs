@@ -98,9 +98,13 @@ pub(crate) struct S24Args {
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
     allocator::return_large_pieces();
     match args {
-        BenchArgs::Ep(args) => run_ep(args),
-        BenchArgs::S24(args) => run_s24(args),
+        BenchArgs::Ep(args) => answered(&args.place, run_ep(args)),
+        BenchArgs::S24(args) => answered(&args.place, run_s24(args)),
     }
+}
+
+fn answered(place: &PlaceArgs, ended: Result<ExitCode>) -> Result<ExitCode> {
+    crate::json::answered(place.json, place.temporary_directory.as_deref(), ended)
 }
 
 fn run_ep(args: &EpArgs) -> Result<ExitCode> {

@@ -248,7 +248,7 @@ pub(crate) enum Publish {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnConflict {
-    /// Roll back and name the path.
+    /// Commit nothing of it, and name the path.
     Rollback,
     /// Overwrite the other change.
     Overwrite,
@@ -307,6 +307,9 @@ pub(crate) struct RunArgs {
     /// Directory in DIR that is no part of the transaction: what COMMAND does there is done at once, and stays; may be repeated.
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub(crate) pass_through: Vec<PathBuf>,
+    /// Whether these are from settings, which may be for other directories too.
+    #[arg(skip)]
+    pub(crate) pass_through_is_set: bool,
     #[command(flatten)]
     pub(crate) by: ViaArgs,
     #[command(flatten)]

@@ -42,7 +42,7 @@ pub(crate) fn report(
     };
     let line = match &ended {
         Ok(report) => report.json(),
-        Err(error) => json::line(&Failed::of(error, path))?,
+        Err(error) => json::line(&Failed::of(error, Some(path)))?,
     };
     if let Some(file) = file {
         file.write_or_say(&line);

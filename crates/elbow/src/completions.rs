@@ -3,13 +3,13 @@
 //! clap's scripts know the options of `elbow`, and next to nothing of the COMMAND that some subcommands end in. What is added
 //! gives it to the shell's own completion, as if it stood on a line of its own; see the files in `completions/`.
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::Shell;
 
 use crate::cli::{Cli, CompletionsArgs};
+use crate::output::answer_text;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -29,7 +29,7 @@ const VALUED: &str = "@VALUED@";
 
 /// Prints the completions.
 pub(crate) fn run(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
-    io::Write::write_all(&mut io::stdout(), script(args.shell)?.as_bytes())?;
+    answer_text(script(args.shell)?.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,7 +1,10 @@
 //! `elbow config`: what options are set to, and where.
 
+use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::CommandFactory;
 use serde::Serialize;
 
@@ -31,7 +34,7 @@ An option on the command line goes before a variable, that before `.elbow.toml` 
 /// Does what was asked.
 pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     match args {
-        ConfigArgs::Show(args) => show(args),
+        ConfigArgs::Show(args) => json::answered(args.json, &*args.directory, show(args)),
     }
 }
 
@@ -60,6 +63,7 @@ struct FileShown {
 }
 
 fn show(args: &ConfigShowArgs) -> anyhow::Result<ExitCode> {
+    expect_directory(&args.directory)?;
     let settings = Settings::of(std::slice::from_ref(&args.directory), KEYS.iter())?;
     let all: Vec<Setting> = KEYS.iter().map(|key| setting(key, &settings)).collect();
     let files = settings.files().iter().map(|(path, state)| FileShown {
@@ -93,6 +97,18 @@ fn show(args: &ConfigShowArgs) -> anyhow::Result<ExitCode> {
         answer(setting.line(args.origin))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "whether there is a directory, and not what is in it"
+)]
+fn expect_directory(path: &Path) -> anyhow::Result<()> {
+    let found = std::fs::metadata(path).and_then(|found| match found.is_dir() {
+        true => Ok(()),
+        false => Err(io::Error::from_raw_os_error(libc::ENOTDIR)),
+    });
+    found.with_context(|| path.display().to_string())
 }
 
 fn setting(key: &'static Key, settings: &Settings) -> Setting {

@@ -7,7 +7,7 @@
 //! | 126, 127 | the command cannot be run, was not found; as env(1) |
 //! | 128 + n | the command was ended by signal n |
 //!
-//! `elbow doctor` has 1 where no job can be run. `elbow sort` has those of sort(1): 1 for a disorder that was asked about, 2 for trouble, wrong usage included; and 141
+//! `elbow doctor` has 1 where no job can be run. `elbow sort` has those of sort(1): 1 for a disorder that was asked about and for a word that `--sort` or `--check` does not know, 2 for other trouble, wrong usage included; and 141
 //! when nobody reads what it writes, as a program that SIGPIPE has ended;
 //! `elbow consume` has the last where the reader did not take or confirm all.
 
@@ -29,6 +29,8 @@ pub(crate) const NO_JOB_HERE: u8 = 1;
 
 /// `elbow sort` found lines that are not in order.
 pub(crate) const DISORDER: u8 = 1;
+/// `elbow sort` does not know the word that an option was given.
+pub(crate) const UNKNOWN_WORD: u8 = 1;
 /// `elbow sort` could not do what it was asked.
 pub(crate) const SORT_TROUBLE: u8 = 2;
 /// `elbow sort` was stopped by a signal, and can be resumed: as a program that SIGINT has ended.

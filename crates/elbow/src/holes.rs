@@ -22,7 +22,7 @@ use crate::zero::open;
 /// Shows the map, or digs.
 pub(crate) fn run(args: &HolesArgs) -> anyhow::Result<ExitCode> {
     let ended = if args.dig { run_dig(args) } else { run_map(args) };
-    json::answered(args.json, &args.file, ended)
+    json::answered(args.json, &*args.file, ended)
 }
 
 fn run_map(args: &HolesArgs) -> anyhow::Result<ExitCode> {

@@ -123,19 +123,23 @@ pub(crate) struct Failed {
 
 impl Failed {
     /// With the exit code for our own failures.
-    pub(crate) fn of(error: &anyhow::Error, path: &Path) -> Self {
+    pub(crate) fn of(error: &anyhow::Error, path: Option<&Path>) -> Self {
         Self {
-            error: Problem::of(error, Some(path)),
+            error: Problem::of(error, path),
             exit_code: exit::ELBOW_FAILED,
         }
     }
 }
 
-/// How a command about a path ended: with `--json` its error is its answer.
-pub(crate) fn answered(json: bool, path: &Path, ended: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+/// How a command ended, which may be about a path: with `--json` its error is its answer.
+pub(crate) fn answered<'a>(
+    json: bool,
+    path: impl Into<Option<&'a Path>>,
+    ended: anyhow::Result<ExitCode>,
+) -> anyhow::Result<ExitCode> {
     match ended {
         Err(error) if json => {
-            answer(line(&Failed::of(&error, path))?)?;
+            answer(line(&Failed::of(&error, path.into()))?)?;
             Ok(ExitCode::from(exit::ELBOW_FAILED))
         }
         ended => ended,

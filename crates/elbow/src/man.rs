@@ -10,13 +10,14 @@
 mod page;
 mod surroundings;
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Command, CommandFactory};
 
 use crate::cli::{Cli, ManArgs};
+use crate::output::answer_text;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -31,7 +32,7 @@ Examples:
 pub(crate) fn run(args: &ManArgs) -> anyhow::Result<ExitCode> {
     let root = definition();
     let Some(directory) = &args.directory else {
-        io::stdout().write_all(&page::of(&root, None)?)?;
+        answer_text(&page::of(&root, None)?)?;
         return Ok(ExitCode::SUCCESS);
     };
     for (name, page) in pages(&root)? {

@@ -45,10 +45,27 @@ pub(crate) fn raw(line: impl Display) {
 
 /// A line of the answer. That nobody reads it any more is no error.
 pub(crate) fn answer(line: impl Display) -> io::Result<()> {
-    match writeln!(io::stdout().lock(), "{line}") {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => other,
-    }
+    read_or_not(writeln!(io::stdout().lock(), "{line}"))
+}
+
+/// All of an answer that brings its own lines. That nobody reads it any more is no error.
+pub(crate) fn answer_text(text: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    read_or_not(out.write_all(text).and_then(|()| out.flush()))
+}
+
+/// A line of an answer that has no end of its own: it ends when [nobody reads it](is_unread).
+pub(crate) fn answer_more(line: impl Display) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{line}")
+}
+
+/// Whether nobody reads what is said any more.
+pub(crate) fn is_unread(told: &io::Result<()>) -> bool {
+    told.as_ref().is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+fn read_or_not(told: io::Result<()>) -> io::Result<()> {
+    if is_unread(&told) { Ok(()) } else { told }
 }
 
 #[cfg(test)]

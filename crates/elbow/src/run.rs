@@ -22,7 +22,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SendError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use elbow_job::{Job, Keep, Outcome, Progress, Recorder};
 use elbow_mount::{
     Anchor, ChildState, Connection, Front, FrontOptions, PassedThrough, Session, Watcher, end_connection,
@@ -139,6 +139,9 @@ fn attempts(
         args.on.clone()
     };
     let passed = PassedThrough::check(&args.pass_through, &directories)?;
+    if !args.pass_through_is_set {
+        expect_within(&args.pass_through, &directories)?;
+    }
     let (sites, notes) = Site::open_via(&directories, &args.by, &passed)?;
     sites.iter().try_for_each(Site::check_writable)?;
     let (scratch, note) = job::scratch(&args.job)?;
@@ -185,6 +188,28 @@ fn attempts(
         }
         left -= 1;
     }
+}
+
+/// What is passed through and lies in none of the directories is a mistake, where somebody has just said it: it would change nothing.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "where directories are, and not what is in them"
+)]
+fn expect_within(passed: &[PathBuf], directories: &[PathBuf]) -> anyhow::Result<()> {
+    let real: Vec<PathBuf> = directories.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    // One that is not here is reached elsewhere, or is told of by itself.
+    if real.len() < directories.len() {
+        return Ok(());
+    }
+    for path in passed {
+        let is_within = |found: PathBuf| real.iter().any(|directory| found.starts_with(directory));
+        if !path.canonicalize().is_ok_and(is_within) {
+            let names: Vec<String> = real.iter().map(|path| path.display().to_string()).collect();
+            let (path, names) = (path.display(), names.join(", "));
+            bail!("{path}: cannot be passed through: it does not lie in the directory of the job, {names}");
+        }
+    }
+    Ok(())
 }
 
 struct Runner<'a> {

@@ -4,6 +4,7 @@
 //! beginning of the other; and no suggestion is better than a silly one.
 
 use std::ffi::OsString;
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -30,6 +31,7 @@ pub(crate) fn improve(error: &mut clap::Error, root: &Command, words: &[OsString
         ErrorKind::UnknownArgument if command.has_subcommands() => for_misplaced_option(error, command, words),
         ErrorKind::UnknownArgument => for_option(error, command, words),
         ErrorKind::InvalidValue => for_value(error),
+        ErrorKind::ValueValidation => for_number(error, command),
         _ => {}
     }
 }
@@ -92,7 +94,7 @@ fn for_option(error: &mut clap::Error, command: &Command, words: &[OsString]) {
     if found.is_empty() {
         found = with_one_dash(command, words);
     }
-    if !found.is_empty() || option.starts_with("--") {
+    if !found.is_empty() || option.starts_with("--") || is_negative(&option) {
         // That it could be a file of this name is not what was meant, then.
         error.remove(ContextKind::Suggested);
     }
@@ -128,6 +130,34 @@ fn for_value(error: &mut clap::Error) {
         valid.iter().map(String::as_str),
     );
     replace(error, ContextKind::SuggestedValue, found);
+}
+
+fn is_negative(option: &str) -> bool {
+    option.strip_prefix('-').is_some_and(|rest| rest.parse::<f64>().is_ok())
+}
+
+/// What is no number is told as a tip, in the place of the words of Rust.
+fn for_number(error: &mut clap::Error, command: &Command) {
+    let Some(tip) = std::error::Error::source(error).and_then(number_expected) else {
+        return;
+    };
+    let mut told = clap::Error::new(ErrorKind::ValueValidation).with_cmd(command);
+    for (kind, value) in error.context() {
+        told.insert(kind, value.clone());
+    }
+    tell(&mut told, Some(tip.to_owned()));
+    *error = told;
+}
+
+/// What to write, where something is no number.
+pub(crate) fn number_expected(source: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    if let Some(error) = source.downcast_ref::<ParseIntError>() {
+        return Some(match error.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "the number is too large",
+            _ => "write a whole number",
+        });
+    }
+    source.is::<ParseFloatError>().then_some("write a number")
 }
 
 fn text(error: &clap::Error, kind: ContextKind) -> String {
@@ -274,6 +304,28 @@ mod tests {
         ] {
             let said = said(&format!("elbow {typed}"));
             assert!(!said.contains("tip:"), "{typed}: {said}");
+        }
+    }
+
+    /// "invalid digit found in string", and the advice to pass `-1` as a file.
+    #[test]
+    fn what_is_no_number_is_told_without_words_of_rust() {
+        for (typed, told) in [
+            ("run --retry x -- true", "tip: write a whole number"),
+            ("run --in-flight x -- true", "tip: write a whole number"),
+            (
+                "disk simulate --seed 99999999999999999999",
+                "tip: the number is too large",
+            ),
+            ("disk simulate --show --lbns abc", "tip: write a whole number"),
+            ("disk simulate --reads x", "tip: write a number"),
+            ("zero f -1 5", "unexpected argument '-1'"),
+        ] {
+            let said = said(&format!("elbow {typed}"));
+            assert!(said.contains(told), "{typed}: {said}");
+            for words in ["in string", "literal", "target type", "as a value"] {
+                assert!(!said.contains(words), "{typed}: {said}");
+            }
         }
     }
 

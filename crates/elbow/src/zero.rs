@@ -24,7 +24,7 @@ const NAMED_MAX: usize = 5;
 
 /// Zeroes what was asked for; 125 when a part could not be.
 pub(crate) fn run(args: &ZeroArgs) -> anyhow::Result<ExitCode> {
-    json::answered(args.json, &args.file, zero(args))
+    json::answered(args.json, &*args.file, zero(args))
 }
 
 fn zero(args: &ZeroArgs) -> anyhow::Result<ExitCode> {

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use elbow_file::Errno;
 
+use super::csv::CsvError;
+
 /// What sorting text gives.
 pub(super) type Result<T> = std::result::Result<T, TextError>;
 
@@ -38,7 +40,7 @@ pub enum TextError {
     #[error("a random order (-R) is not available; shuf(1) gives one")]
     RandomOrder,
     /// An input cannot be opened or read.
-    #[error("{tried}: {name}: {}", plain(reason))]
+    #[error("{}{name}: {}", failed(tried, reason), plain(reason))]
     Input {
         /// What was tried, as in "read failed".
         tried: &'static str,
@@ -91,6 +93,16 @@ pub enum TextError {
         /// How it ended, or what it could not do.
         what: String,
     },
+}
+
+/// What was tried, unless nothing failed: the content is no table, or another one.
+fn failed(tried: &str, error: &io::Error) -> String {
+    let is_of_table = error.get_ref().is_some_and(|inner| inner.is::<CsvError>());
+    if is_of_table {
+        String::new()
+    } else {
+        format!("{tried}: ")
+    }
 }
 
 /// The text of an error without its number.

@@ -19,7 +19,7 @@ use rustix::buffer::spare_capacity;
 use rustix::net::{RecvFlags, SendFlags};
 use rustls::ClientConnection;
 
-use crate::address::Address;
+use crate::address::{Address, socket_path};
 use crate::credentials::Credentials;
 
 const READ_BYTES: usize = 16 << 10;
@@ -43,7 +43,7 @@ impl Stream {
     ) -> io::Result<Self> {
         match address {
             Address::Unix(path) => {
-                let stream = Self::over(UnixStream::connect(path)?);
+                let stream = Self::over(UnixStream::connect(socket_path(path)?)?);
                 stream.set_timeout(Some(patience))?;
                 Ok(stream)
             }

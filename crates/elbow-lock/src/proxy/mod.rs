@@ -36,7 +36,7 @@ use tokio_rustls::TlsConnector;
 
 pub use self::relay::{Relay, Send, Terms};
 use self::watch::ClientSockets;
-use crate::address::Address;
+use crate::address::{Address, socket_path};
 use crate::client::link::{HELLO_FOR, not_opened, now_ms};
 use crate::client::{Options, TTL_MS_TCP};
 use crate::credentials::Credentials;
@@ -169,7 +169,7 @@ async fn open(settings: &Settings) -> Result<Uplink, LockError> {
 
 async fn reach(service: &Address, credentials: Option<&Credentials>) -> io::Result<Pin<Box<dyn Stream>>> {
     match service {
-        Address::Unix(path) => Ok(Box::pin(UnixStream::connect(path).await?)),
+        Address::Unix(path) => Ok(Box::pin(UnixStream::connect(socket_path(path)?).await?)),
         Address::Tcp(place) => {
             let stream = TcpStream::connect(place).await?;
             stream.set_nodelay(true)?;

@@ -18,6 +18,9 @@
 //! minutes since 2026, so that those of such an incarnation are larger than any before: it takes one that is [`AHEAD`] of the clock, and waits for the
 //! next minute, so that no other one like it has the same.
 //!
+//! A service that cannot begin (its address is taken) has had no clients, and leaves the memory as it was: the file is [claimed](Claim) first, then
+//! the service finds out whether it can listen, and only then its incarnation begins.
+//!
 //! Invariants: one service at a time has the file (it is locked). It is replaced by a rename, so that a crash leaves
 //! the old one or the new one.
 
@@ -50,6 +53,15 @@ pub(super) struct Incarnation {
     phase: Mutex<IncarnationPhase>,
 }
 
+/// A memory that no other service has, as the last incarnation left it.
+#[derive(Debug)]
+pub(super) struct Claim {
+    path: PathBuf,
+    lock: File,
+    /// What there is of one before.
+    last: Option<Memory>,
+}
+
 /// Who may hold something from before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
@@ -73,22 +85,19 @@ enum IncarnationPhase {
 }
 
 /// What an incarnation has left.
+#[derive(Debug)]
 struct Memory {
     epoch: u32,
     phase: IncarnationPhase,
 }
 
-impl Incarnation {
-    /// Begins the next incarnation of the service whose memory is at `path`. `first`: where there is none, there was no service.
-    pub(super) fn begin(path: &Path, first: bool) -> io::Result<Self> {
-        Self::begin_at(path, first, SystemTime::now())
-    }
-
+impl Claim {
+    /// Locks the memory at `path` and reads it. It is not changed.
     #[allow(
         clippy::disallowed_methods,
         reason = "the service's own memory, not storage of the user's"
     )]
-    fn begin_at(path: &Path, first: bool, now: SystemTime) -> io::Result<Self> {
+    pub(super) fn take(path: &Path) -> io::Result<Self> {
         let lock_path = beside(path, ".lock");
         let lock = File::options()
             .create(true)
@@ -104,8 +113,23 @@ impl Incarnation {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
+        let path = path.to_owned();
+        Ok(Self { path, lock, last })
+    }
+
+    /// Whether nothing is known of a service before.
+    pub(super) fn is_blank(&self) -> bool {
+        self.last.is_none()
+    }
+
+    /// Begins the next incarnation. `first`: where there is no memory, there was no service.
+    pub(super) fn begin(self, first: bool) -> io::Result<Incarnation> {
+        self.begin_at(first, SystemTime::now())
+    }
+
+    fn begin_at(self, first: bool, now: SystemTime) -> io::Result<Incarnation> {
         let (minute, rest) = minute_of(now);
-        let (epoch, before) = match last {
+        let (epoch, before) = match self.last {
             Some(Memory { epoch, phase }) => ((epoch + 1).max(minute), after(epoch, phase)),
             None if first => (minute, Before::Nobody),
             None => (minute + AHEAD, Before::Unknown(rest)),
@@ -120,9 +144,9 @@ impl Incarnation {
             Before::HoldersSince(since) => IncarnationPhase::Grace(since),
             Before::Unknown(_) => IncarnationPhase::Grace(epoch),
         };
-        let incarnation = Self {
-            path: path.to_owned(),
-            _lock: lock,
+        let incarnation = Incarnation {
+            path: self.path,
+            _lock: self.lock,
             epoch,
             before,
             phase: Mutex::new(phase),
@@ -130,7 +154,9 @@ impl Incarnation {
         incarnation.remember(phase)?;
         Ok(incarnation)
     }
+}
 
+impl Incarnation {
     /// Its grace period is over, and it grants from now on.
     pub(super) fn grants(&self) -> io::Result<()> {
         let phase = *self.phase.lock();
@@ -233,7 +259,7 @@ mod tests {
     }
 
     fn begin(path: &Path, first: bool, now: SystemTime) -> Incarnation {
-        Incarnation::begin_at(path, first, now).unwrap()
+        Claim::take(path).unwrap().begin_at(first, now).unwrap()
     }
 
     #[test]
@@ -242,10 +268,7 @@ mod tests {
         let path = directory.path().join("memory");
         let first = begin(&path, true, at(7, 0));
         assert_eq!((first.epoch, first.before), (7, Before::Nobody));
-        assert_eq!(
-            Incarnation::begin(&path, true).unwrap_err().kind(),
-            ErrorKind::AddrInUse
-        );
+        assert_eq!(Claim::take(&path).unwrap_err().kind(), ErrorKind::AddrInUse);
         drop(first); // As a crash does.
         let second = begin(&path, true, at(7, 1));
         assert_eq!((second.epoch, second.before), (8, Before::HoldersSince(7)));
@@ -320,13 +343,27 @@ mod tests {
     fn a_damaged_memory_is_an_error_and_no_first_start() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("memory");
-        drop(Incarnation::begin(&path, true).unwrap());
+        drop(Claim::take(&path).unwrap().begin(true).unwrap());
         let mut bytes = std::fs::read(&path).unwrap();
         *bytes.last_mut().unwrap() ^= 1;
         std::fs::write(&path, bytes).unwrap();
-        assert_eq!(
-            Incarnation::begin(&path, true).unwrap_err().kind(),
-            ErrorKind::InvalidData
-        );
+        assert_eq!(Claim::take(&path).unwrap_err().kind(), ErrorKind::InvalidData);
+    }
+
+    /// It excludes others, and nobody takes it for a service that has crashed.
+    #[test]
+    fn a_memory_that_was_only_claimed_is_as_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("memory");
+        let claim = Claim::take(&path).unwrap();
+        assert_eq!(Claim::take(&path).unwrap_err().kind(), ErrorKind::AddrInUse);
+        assert!(claim.is_blank());
+        drop(claim);
+        assert!(!path.exists());
+        begin(&path, true, at(1, 0)).end_well().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        drop(Claim::take(&path).unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), bytes);
+        assert_eq!(begin(&path, false, at(1, 0)).before, Before::Nobody);
     }
 }

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::TlsAcceptor;
 
-use crate::address::Address;
+use crate::address::{Address, socket_path};
 use crate::credentials::Credentials;
 
 /// Anything that a client may come through.
@@ -111,7 +111,7 @@ impl Listener {
         match address {
             Address::Tcp(place) => Ok(Self::Tcp(TcpListener::bind(place).await?)),
             Address::Unix(path) => {
-                remove_if_nobody_listens(path).await?;
+                remove_if_nobody_listens(socket_path(path)?).await?;
                 let listener = UnixListener::bind(path)?;
                 allow(path, users)?;
                 Ok(Self::Unix {

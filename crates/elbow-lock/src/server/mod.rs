@@ -30,7 +30,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use self::handler::RequestHandler;
-use self::incarnation::{Before, Incarnation};
+use self::incarnation::{Before, Claim, Incarnation};
 use self::listen::Listener;
 pub use self::listen::Users;
 use self::service::{Grace, Service};
@@ -91,35 +91,25 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes its memory and begins to listen.
+    /// Takes its memory and begins to listen. Where that fails, the memory is as it was.
     ///
     /// # Errors
     /// When another service has the memory or the address, when the memory is damaged, or when it would listen to
     /// strangers without credentials.
     pub async fn open(settings: Settings) -> io::Result<Self> {
-        let naming = |what: String| move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"));
+        let memory = || naming(settings.memory.display().to_string());
         let first = settings.first || settings.listen.iter().all(is_unused);
-        let incarnation =
-            Incarnation::begin(&settings.memory, first).map_err(naming(settings.memory.display().to_string()))?;
-        let mut listeners = Vec::new();
-        for address in &settings.listen {
-            let listener = Listener::open(address, settings.users)
-                .await
-                .map_err(naming(address.to_string()))?;
-            if !listener.is_local()? && settings.credentials.is_none() {
-                let why = format!("{address} is open to other machines: it needs a key file or certificates");
-                return Err(io::Error::new(ErrorKind::InvalidInput, why));
-            }
-            listeners.push(listener);
-        }
-        let metrics = match &settings.metrics {
-            None => None,
-            Some(place) => Some(
-                tokio::net::TcpListener::bind(place)
-                    .await
-                    .map_err(naming(place.clone()))?,
-            ),
+        let claim = Claim::take(&settings.memory).map_err(memory())?;
+        // The socket of a service before is all that tells of it: what it says is written down before another one takes its place.
+        let begins_early = claim.is_blank() && !first && settings.listen.iter().any(is_left);
+        let begun = match begins_early {
+            true => Ok(claim.begin(first).map_err(memory())?),
+            false => Err(claim),
         };
+        let listeners = listen(&settings).await?;
+        let metrics = listen_for_metrics(&settings).await?;
+        // Nobody was let in yet.
+        let incarnation = begun.or_else(|claim| claim.begin(first).map_err(memory()))?;
         let grace = grace(incarnation.before, incarnation.epoch, settings.ttl_ms_max);
         tracing::info!(epoch = incarnation.epoch, grace_ms = grace.ms, "a service begins");
         let service = Service::new(
@@ -204,6 +194,34 @@ impl Server {
     }
 }
 
+/// An error with what it is about.
+fn naming(what: String) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+/// Opens all sockets for clients; who comes waits.
+async fn listen(settings: &Settings) -> io::Result<Vec<Listener>> {
+    let mut listeners = Vec::new();
+    for address in &settings.listen {
+        let opened = Listener::open(address, settings.users).await;
+        let listener = opened.map_err(naming(address.to_string()))?;
+        if !listener.is_local()? && settings.credentials.is_none() {
+            let why = format!("{address} is open to other machines: it needs a key file or certificates");
+            return Err(io::Error::new(ErrorKind::InvalidInput, why));
+        }
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+async fn listen_for_metrics(settings: &Settings) -> io::Result<Option<tokio::net::TcpListener>> {
+    let Some(place) = &settings.metrics else {
+        return Ok(None);
+    };
+    let opened = tokio::net::TcpListener::bind(place).await;
+    opened.map(Some).map_err(naming(place.clone()))
+}
+
 /// Lets clients in, as many at a time as there are places.
 pub(crate) async fn accept<D: RequestHandler + 'static>(
     listener: Listener,
@@ -282,6 +300,11 @@ fn is_unused(address: &Address) -> bool {
         Address::Unix(path) => !path.exists(),
         Address::Tcp(place) => place.ends_with(":0"),
     }
+}
+
+/// A Unix socket that is there: of a service that has died, unless one listens.
+fn is_left(address: &Address) -> bool {
+    matches!(address, Address::Unix(_)) && !is_unused(address)
 }
 
 fn grace(before: Before, epoch: u32, ttl_ms_max: u32) -> Grace {

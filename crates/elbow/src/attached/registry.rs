@@ -48,6 +48,21 @@ pub(crate) trait Attached: Clone + Serialize + DeserializeOwned {
     fn device(&self) -> &str;
 }
 
+/// One of all, for programs: what was attached, and whether its process has died.
+#[derive(Serialize)]
+pub(crate) struct Listed<A> {
+    #[serde(flatten)]
+    attached: A,
+    died: bool,
+}
+
+impl<A> Listed<A> {
+    pub(crate) fn of((place, attached): (Place, A)) -> Self {
+        let died = place.is_dead();
+        Self { attached, died }
+    }
+}
+
 /// What a client asks for.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]

@@ -1,14 +1,16 @@
 //! `elbow bark status` and `detach`.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
 use elbow_drive::Spread;
+use serde::Serialize;
 
 use super::known::{Ask, AttachedRegion, REGIONS, Status};
 use crate::attached::cleanup::clean_up;
-use crate::attached::registry::{Request, alive, all, find};
+use crate::attached::registry::{Listed, Place, Request, alive, all, find};
 use crate::output::answer;
 use crate::size;
 
@@ -41,7 +43,7 @@ Of a region whose process has died, what it has left is taken away.";
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
     /// The device, as attach printed it; without it, all are listed.
-    #[arg(value_name = "DEVICE", required_if_eq("json", "true"))]
+    #[arg(value_name = "DEVICE")]
     device: Option<String>,
     /// Print one JSON object.
     #[arg(long)]
@@ -63,8 +65,12 @@ const DETACH: Request<Ask> = Request::Detach;
 
 /// Says what a region has done.
 pub(super) fn status(args: &StatusArgs) -> Result<ExitCode> {
+    crate::json::answered(args.json, args.device.as_deref().map(Path::new), tell_status(args))
+}
+
+fn tell_status(args: &StatusArgs) -> Result<ExitCode> {
     let Some(device) = &args.device else {
-        return list();
+        return list(all(REGIONS), args.json);
     };
     let (place, attached) = alive::<AttachedRegion>(REGIONS, device)?;
     show(&place.ask(&attached.device, STATUS)?, args.json)?;
@@ -73,6 +79,10 @@ pub(super) fn status(args: &StatusArgs) -> Result<ExitCode> {
 
 /// Takes a region away.
 pub(super) fn detach(args: &DetachArgs) -> Result<ExitCode> {
+    crate::json::answered(args.json, Path::new(&args.device), take_away(args))
+}
+
+fn take_away(args: &DetachArgs) -> Result<ExitCode> {
     let (place, attached) = find::<AttachedRegion>(REGIONS, &args.device)?;
     if place.is_dead() {
         return clean_up(&place, &attached, args.json, "attach the region again to recover it");
@@ -81,8 +91,22 @@ pub(super) fn detach(args: &DetachArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn list() -> Result<ExitCode> {
-    for (place, attached) in all::<AttachedRegion>(REGIONS) {
+/// All regions, for programs.
+#[derive(Serialize)]
+struct Regions {
+    regions: Vec<Listed<AttachedRegion>>,
+}
+
+fn list(all: Vec<(Place, AttachedRegion)>, as_json: bool) -> Result<ExitCode> {
+    if as_json {
+        let regions = all.into_iter().map(Listed::of).collect();
+        answer(crate::json::line(&Regions { regions })?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if all.is_empty() {
+        answer("no regions are attached")?;
+    }
+    for (place, attached) in all {
         let state = if place.is_dead() {
             "its process has died"
         } else {

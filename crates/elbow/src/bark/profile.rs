@@ -77,6 +77,10 @@ pub(crate) struct ProfileArgs {
 
 /// Measures, writes and tells.
 pub(super) fn run(args: &ProfileArgs) -> Result<ExitCode> {
+    crate::json::answered(args.json, &*args.path, profile(args))
+}
+
+fn profile(args: &ProfileArgs) -> Result<ExitCode> {
     let began = Instant::now();
     let target = Target::claim(&args.path)?;
     let identity = Identity::of(&target.opened())?;

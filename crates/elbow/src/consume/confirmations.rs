@@ -41,10 +41,15 @@ impl Confirmations {
         let no_channel = || ConsumeError::NoChannel(name.to_owned());
         // Opened again, so that what is set for it is set for nobody else; without waiting for its other end.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let channel = rustix::fs::open(&path, flags, Mode::empty()).map_err(|errno| ConsumeError::Storage {
-            tried: "opening --confirm",
-            path: name.to_owned(),
-            errno,
+        let channel = rustix::fs::open(&path, flags, Mode::empty()).map_err(|errno| match (number, errno) {
+            (Some(number), Errno::NOENT) => ConsumeError::NoDescriptor {
+                number: number.to_owned(),
+            },
+            _ => ConsumeError::Storage {
+                tried: "opening --confirm",
+                path: name.to_owned(),
+                errno,
+            },
         })?;
         let found = rustix::fs::fstat(&channel).map_err(|_| no_channel())?;
         if FileType::from_raw_mode(found.st_mode) != FileType::Fifo {

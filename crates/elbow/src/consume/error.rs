@@ -48,6 +48,10 @@ pub(super) enum ConsumeError {
     },
     #[error("--confirm {}: no pipe; name a descriptor or a FIFO (mkfifo)", .0.display())]
     NoChannel(PathBuf),
+    #[error(
+        "--confirm {number}: no descriptor of this number is open; open it with {number}<FIFO, or name the FIFO (mkfifo)"
+    )]
+    NoDescriptor { number: String },
     #[error("line {line} of what the reader confirms: {reason}")]
     Confirmation { line: u64, reason: BadConfirmation },
     #[error("{tried} {}: {}", path.display(), system(*errno))]

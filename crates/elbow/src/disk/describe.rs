@@ -1,11 +1,14 @@
 //! `elbow disk describe`: what a drive is.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
 use clap::Args;
 use elbow_disk::{Drive, SECTOR_BYTES, ShingledSummary, Summary};
+use serde::Serialize;
 
+use crate::json;
 use crate::output::answer;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -25,7 +28,7 @@ Examples:
 #[derive(Args, Debug)]
 pub(crate) struct DescribeArgs {
     /// The drive: a name, or a description file; without it, the names are listed.
-    #[arg(value_name = "DISK", required_if_eq_any([("json", "true"), ("toml", "true")]))]
+    #[arg(value_name = "DISK", required_if_eq("toml", "true"))]
     disk: Option<String>,
     /// Print one JSON object.
     #[arg(long)]
@@ -37,8 +40,13 @@ pub(crate) struct DescribeArgs {
 
 /// Prints it.
 pub(super) fn run(args: &DescribeArgs) -> Result<ExitCode> {
-    let Some(disk) = &args.disk else {
-        return list();
+    let disk = args.disk.as_deref();
+    json::answered(args.json, disk.map(Path::new), describe(args, disk))
+}
+
+fn describe(args: &DescribeArgs, disk: Option<&str>) -> Result<ExitCode> {
+    let Some(disk) = disk else {
+        return list(args.json);
     };
     if args.toml {
         let text = Drive::description(disk).ok_or_else(|| anyhow!("{disk} is not built in"))?;
@@ -47,7 +55,7 @@ pub(super) fn run(args: &DescribeArgs) -> Result<ExitCode> {
     }
     let summary = Drive::named(disk)?.summary();
     if args.json {
-        answer(crate::json::line(&summary)?)?;
+        answer(json::line(&summary)?)?;
     } else {
         for line in lines(&summary) {
             answer(line)?;
@@ -56,8 +64,33 @@ pub(super) fn run(args: &DescribeArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Of the drives that need no file, all.
+#[derive(Serialize)]
+struct BuiltIn {
+    drives: Vec<NamedDrive>,
+}
+
+#[derive(Serialize)]
+struct NamedDrive {
+    /// What options call it.
+    disk: &'static str,
+    #[serde(flatten)]
+    summary: Summary,
+}
+
 /// The drives that need no file.
-fn list() -> Result<ExitCode> {
+fn list(as_json: bool) -> Result<ExitCode> {
+    if as_json {
+        let named = |disk| {
+            Ok(NamedDrive {
+                disk,
+                summary: Drive::named(disk)?.summary(),
+            })
+        };
+        let drives = Drive::built_in().map(named).collect::<Result<_>>()?;
+        answer(json::line(&BuiltIn { drives })?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     for name in Drive::built_in() {
         let of = Drive::named(name)?.summary();
         let rpm = 60_000.0 / of.rotation_ms;

@@ -179,6 +179,10 @@ enum Merge {
 
 /// Replays and reports.
 pub(super) fn run(args: &FilesArgs) -> Result<ExitCode> {
+    crate::json::answered(args.json, &*args.file, replay_files(args))
+}
+
+fn replay_files(args: &FilesArgs) -> Result<ExitCode> {
     let drive = Arc::new(Drive::named(&args.disk)?);
     let file = read(args)?;
     for note in &file.notes {

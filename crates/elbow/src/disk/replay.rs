@@ -70,7 +70,7 @@ pub(crate) struct ReplayArgs {
     /// The trace; - is standard input.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
-    /// Who picks among the requests that the drive knows: fcfs, sstf, sptf, asptf, asptf:W, scan or c-look.
+    /// Who picks among the requests that the drive knows: fcfs, sstf, sptf, asptf, asptf:W, scan, c-look, ecs, ecs:K, hrs or hrs:whole.
     #[arg(long, value_name = "NAME", default_value = "fcfs")]
     scheduler: Scheduler,
     /// How many requests the drive knows, with the one that it serves.
@@ -95,6 +95,10 @@ fn named(name: &str) -> Format {
 
 /// Replays and reports.
 pub(super) fn run(args: &ReplayArgs) -> Result<ExitCode> {
+    crate::json::answered(args.json, &*args.file, replay_trace(args))
+}
+
+fn replay_trace(args: &ReplayArgs) -> Result<ExitCode> {
     let drive = Arc::new(Drive::named(&args.disk)?);
     let mut rows = args.per_request.as_deref().map(table).transpose()?;
     let report = serve(args, &drive, |record, arrival, served| {
@@ -192,6 +196,9 @@ fn print(report: &Report) -> io::Result<()> {
     for (name, figures) in kinds {
         answer(row(name, figures))?;
     }
+    if report.all.requests == 0 {
+        return answer("response: -");
+    }
     answer(spread::line("response:", &report.all.percentiles_simulated_ms))?;
     let Report {
         seek_ms,
@@ -210,8 +217,9 @@ fn print(report: &Report) -> io::Result<()> {
 fn row(name: &str, figures: &Figures) -> String {
     let shown = |value: Option<f64>| value.map_or("-".to_owned(), |ms| format!("{ms:.3}"));
     let (measured, demerit) = (shown(figures.mean_measured_ms), shown(figures.rms_demerit_ms));
+    let simulated = shown((figures.requests > 0).then_some(figures.mean_simulated_ms));
     format!(
-        "  {name:<8}  {:>8}  {measured:>11}  {:>12.3}  {demerit:>14}",
-        figures.requests, figures.mean_simulated_ms
+        "  {name:<8}  {:>8}  {measured:>11}  {simulated:>12}  {demerit:>14}",
+        figures.requests
     )
 }

@@ -149,6 +149,10 @@ enum PickMoment {
 
 /// Simulates and reports.
 pub(super) fn run(args: &SimulateArgs) -> Result<ExitCode> {
+    crate::json::answered(args.json, None::<&Path>, serve_random(args))
+}
+
+fn serve_random(args: &SimulateArgs) -> Result<ExitCode> {
     let drive = Arc::new(Drive::named(&args.disk)?);
     let load = load(args);
     if args.show.is_asked_for() {

@@ -16,7 +16,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::Resource;
 
 use super::check::{Check, State};
-use crate::output::{strerror, without_numbers};
+use crate::output::without_numbers;
 use crate::signals;
 
 /// Each object of a job has a descriptor for a while; with fewer a job waits for them.
@@ -24,8 +24,6 @@ const OPEN_FILES_ENOUGH: u64 = 4096;
 /// More than the least memory that is paged, and some chunks more.
 const PAGED_BYTES: usize = 4 << 20;
 const RESIDENT_BYTES: usize = 1 << 20;
-/// The first Linux whose FUSE lets reads and writes pass to a file below.
-const PASSTHROUGH_SINCE: (u32, u32) = (6, 9);
 
 /// All but a job.
 pub(super) fn checks() -> Vec<Check> {
@@ -33,7 +31,7 @@ pub(super) fn checks() -> Vec<Check> {
     if !rustix::process::geteuid().is_root() {
         checks.extend([user_namespaces(), subordinate_ids()]);
     }
-    checks.extend([passthrough(), open_files(), paging(), io_uring()]);
+    checks.extend([open_files(), paging()]);
     checks
 }
 
@@ -96,27 +94,6 @@ fn subordinate_ids() -> Check {
     )
 }
 
-fn passthrough() -> Check {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let is_there = version_of(&release).is_some_and(|version| version >= PASSTHROUGH_SINCE);
-    let hint = "nothing has to be done: no part of elbow uses it";
-    match is_there {
-        true => Check::ok("fuse-passthrough", "the kernel has it; no part of elbow uses it"),
-        false => Check::new(
-            "fuse-passthrough",
-            State::Missing,
-            format!("Linux {release} lacks it"),
-            hint,
-        ),
-    }
-}
-
-/// The first two numbers of the version of a kernel.
-fn version_of(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
-}
-
 fn open_files() -> Check {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     match limit.maximum {
@@ -153,31 +130,6 @@ fn paging_error(error: &PagerError) -> String {
     text.split("; ").next().unwrap_or_default().to_owned()
 }
 
-fn io_uring() -> Check {
-    // SAFETY: the kernel writes to a structure that is as large as it expects, and gives a descriptor.
-    #[allow(unsafe_code)]
-    let made = unsafe {
-        // struct io_uring_params: 30 words.
-        let mut parameters = [0_u32; 30];
-        libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr())
-    };
-    let Ok(descriptor @ 0..) = i32::try_from(made) else {
-        let why = strerror(io::Error::last_os_error().raw_os_error().unwrap_or(libc::ENOSYS));
-        return Check::new(
-            "io_uring",
-            State::Missing,
-            why,
-            "nothing has to be done: no part of elbow uses it",
-        );
-    };
-    // SAFETY: it was given to us just now.
-    #[allow(unsafe_code)]
-    unsafe {
-        libc::close(descriptor)
-    };
-    Check::ok("io_uring", "it can be set up; no part of elbow uses it")
-}
-
 /// A whole job: a command makes a file in a directory, and it is there afterwards.
 pub(super) fn job(directory: Option<&Path>) -> Check {
     let made = match directory {
@@ -211,16 +163,4 @@ fn run_job(directory: &Path) -> io::Result<Option<String>> {
         .rfind(|line| !line.trim().is_empty())
         .unwrap_or("it said nothing");
     Ok(Some(last.trim_start_matches("elbow: ").to_owned()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_version_of_a_kernel_is_its_first_two_numbers() {
-        assert_eq!(version_of("6.18.5-arch1"), Some((6, 18)));
-        assert_eq!(version_of("5.10.0-28-amd64"), Some((5, 10)));
-        assert_eq!(version_of("unknown"), None);
-    }
 }

@@ -17,13 +17,13 @@ pub(super) fn checks() -> Vec<Check> {
         checks.push(fusermount());
     }
     checks.extend([ssh(), mpi()]);
-    checks.extend(preloaded().map(|(check, library)| match library {
+    checks.extend(preloaded().map(|(check, command, library)| match library {
         Ok(path) => Check::ok(check, path.display().to_string()),
         Err(error) => Check::new(
             check,
             State::Missing,
             without_numbers(&format!("{error:#}")),
-            "`elbow lock` needs it to redirect a program's locks: `make install` puts it beside elbow",
+            format!("`{command}` needs it, and nothing else: `make install` puts it beside elbow"),
         ),
     }));
     checks

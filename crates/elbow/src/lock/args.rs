@@ -54,7 +54,7 @@ After a crash the next service grants nothing new for --ttl: those who held lock
 again. It knows of the crash, and which fencing tokens were given, from the file --state.
 
 Where that file is not there (the first time, or the address has moved to this machine), nothing is granted until \
-all that may have been granted before is over: a minute, or --ttl if that is longer. With --first, and with a Unix \
+all that may have been granted before is over: for up to a minute, and at least for --ttl. With --first, and with a Unix \
 socket that was not there, there is nothing to wait for. Say --first by hand and once, never in a unit file.
 
 Exit code:
@@ -173,8 +173,8 @@ Root may break locks, the user who runs the service, and the user whose locks th
 tells on its standard error who broke what.
 
 Exit code:
-  0 when nothing of what was broken is held any more, 1 when its holder was told and has not given it back within --wait, 125 when \
-nothing was broken.";
+  0 when nothing of what was broken is held any more, or nobody held FILE; 1 when its holder was told and has not given it back within \
+--wait; 125 when it could not be broken.";
 
 const TOP_EXAMPLES: &str = "\
 Examples:

@@ -33,9 +33,12 @@ use anyhow::Result;
 
 pub(crate) use self::args::{LOCK_EXAMPLES, LOCKD_EXAMPLES, LockArgs, LockdArgs};
 
-/// The libraries that `lock exec` and `lock mpi` have a command load first: what they are for, and where they are.
-pub(crate) fn preloaded() -> [(&'static str, Result<PathBuf>); 2] {
-    [("fcntl-library", exec::library()), ("mpi-library", mpi::library())]
+/// The libraries that a command loads first: what they are for, under which of ours, and where they are.
+pub(crate) fn preloaded() -> [(&'static str, &'static str, Result<PathBuf>); 2] {
+    [
+        ("fcntl-library", "elbow lock exec", exec::library()),
+        ("mpi-library", "elbow lock mpi", mpi::library()),
+    ]
 }
 
 /// Does what was asked of the service's clients.

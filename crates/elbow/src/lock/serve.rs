@@ -1,17 +1,22 @@
 //! `elbow lockd serve`.
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
 use elbow_lock::server::{Server, Settings};
-use elbow_lock::{Address, Limits};
+use elbow_lock::{Address, Credentials, Limits};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::ServeArgs;
+use super::look::age;
 use super::service::credentials;
 use crate::exit;
 use crate::output::{answer, print_message};
+
+/// The bits of a mode that are neither the owner's nor the group's: those who share a key may be a group.
+const EVERYBODY: u32 = 0o007;
 
 /// Serves until told to end.
 pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
@@ -30,7 +35,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
 }
 
 fn settings(args: &ServeArgs, threads: usize) -> Result<Settings> {
-    let credentials = args.key_file.as_deref().map(credentials).transpose()?;
+    let credentials = args.key_file.as_deref().map(secret).transpose()?;
     Ok(Settings {
         listen: args.listen.clone(),
         users: args.users.into(),
@@ -46,6 +51,27 @@ fn settings(args: &ServeArgs, threads: usize) -> Result<Settings> {
         warn: |trouble| print_message(format_args!("{trouble}")),
         give_back: crate::allocator::give_back,
     })
+}
+
+/// What clients and the service know each other by, unless everybody on this machine knows it too.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the service's own key, not storage of the user's"
+)]
+fn secret(path: &Path) -> Result<Credentials> {
+    let key = match path.is_dir() {
+        true => path.join("key.pem"),
+        false => path.to_owned(),
+    };
+    let credentials = credentials(path)?;
+    if let Ok(found) = key.metadata()
+        && found.is_file()
+        && found.mode() & EVERYBODY != 0
+    {
+        let (shown, mode) = (key.display(), found.mode() & 0o7777);
+        bail!("key {shown}: everybody on this machine may use it (its mode is {mode:04o}); chmod 600 {shown}");
+    }
+    Ok(credentials)
 }
 
 fn limits(args: &ServeArgs) -> Limits {
@@ -68,11 +94,13 @@ async fn serve(settings: Settings) -> Result<ExitCode> {
     match server.grace_left_ms() {
         0 => {}
         wait if server.has_no_memory() => print_message(format_args!(
-            "{} was not there: for {wait} ms nothing is granted, since a service before may have granted it (--first: there was none)",
-            memory.display()
+            "{} was not there: for {} nothing is granted, since a service before may have granted it (--first: there was none)",
+            memory.display(),
+            age(wait.into())
         )),
         wait => print_message(format_args!(
-            "the last service here crashed: for {wait} ms only those who held locks are let in"
+            "the last service here crashed: for {} only those who held locks are let in",
+            age(wait.into())
         )),
     }
     for address in server.addresses()? {

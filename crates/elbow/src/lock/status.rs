@@ -61,6 +61,10 @@ struct Lock {
 
 /// Prints it once.
 pub(super) fn run(args: &StatusArgs) -> Result<ExitCode> {
+    crate::json::answered(args.json, args.file.as_deref(), tell(args))
+}
+
+fn tell(args: &StatusArgs) -> Result<ExitCode> {
     let client = service::connect(
         &args.service,
         format!("elbow lock status, process {}", std::process::id()),
@@ -106,7 +110,7 @@ impl Status {
         let state = match (self.is_draining, self.grace_left_ms) {
             (true, _) => ", shutting down".to_owned(),
             (_, 0) => String::new(),
-            (_, left) => format!(", after a crash: only former holders for {left} ms"),
+            (_, left) => format!(", after a crash: only former holders for {}", age(left.into())),
         };
         format!("lock service, epoch {}, up {}{state}", self.epoch, age(self.uptime_ms))
     }

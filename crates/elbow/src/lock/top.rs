@@ -1,6 +1,6 @@
-//! `elbow lock top`: the status, again and again.
+//! `elbow lock top`: the status, again and again, until nobody reads it any more.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::args::TopArgs;
 use super::service;
 use super::status::{Status, ask};
-use crate::output::answer;
+use crate::output::{answer_more, is_unread};
 
 /// Clears a terminal and goes to its first line (ECMA-48, ED and CUP).
 const CLEAR: &str = "\x1b[2J\x1b[H";
@@ -27,12 +27,16 @@ pub(super) fn run(args: &TopArgs) -> Result<ExitCode> {
         let (at, grants) = (Instant::now(), status.totals.grants);
         let rate = before.map(|(then, had)| grants.saturating_sub(had) as f64 / at.duration_since(then).as_secs_f64());
         before = Some((at, grants));
-        show(&status, rate, is_terminal)?;
+        let shown = show(&status, rate, is_terminal);
+        if is_unread(&shown) {
+            break;
+        }
+        shown?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(status: &Status, rate: Option<f64>, is_terminal: bool) -> Result<()> {
+fn show(status: &Status, rate: Option<f64>, is_terminal: bool) -> io::Result<()> {
     let rows = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(24, |size| usize::from(size.ws_row));
     let most = if is_terminal {
         rows.saturating_sub(2).max(3)
@@ -45,6 +49,5 @@ fn show(status: &Status, rate: Option<f64>, is_terminal: bool) -> Result<()> {
         rate.map_or_else(|| "grants/s: looking".to_owned(), |rate| format!("grants/s: {rate:.0}")),
     );
     let clear = if is_terminal { CLEAR } else { "" };
-    answer(format_args!("{clear}{}", lines.join("\n")))?;
-    Ok(())
+    answer_more(format_args!("{clear}{}", lines.join("\n")))
 }

@@ -18,7 +18,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::keys::{KEYS, Key, Kind};
 use crate::cli::Cli;
-use crate::suggest::similar;
+use crate::suggest::{number_expected, similar};
 
 /// A larger one was not written by people.
 const BYTES_MAX: u64 = 64 << 10;
@@ -302,9 +302,22 @@ pub(super) fn checked(key: &Key, value: &str) -> Result<(), Reason> {
     match Cli::command().try_get_matches_from(words) {
         // An option that wants another one beside it is not alone on a real command line.
         Err(error) if error.kind() != clap::error::ErrorKind::MissingRequiredArgument => {
-            Err(Reason::Refused(first_line(&error)))
+            Err(Reason::Refused(in_words(&error)))
         }
-        _ => Ok(()),
+        _ => key.parser.map_or(Ok(()), |parser| parser(value)).map_err(|why| {
+            let name = key.name;
+            Reason::Refused(format!("invalid value '{value}' for '--{name}': {why}"))
+        }),
+    }
+}
+
+/// The same, where something is no number without the words of Rust.
+fn in_words(error: &clap::Error) -> String {
+    let said = first_line(error);
+    let source = std::error::Error::source(error);
+    match source.and_then(|source| Some((source.to_string(), number_expected(source)?))) {
+        Some((words, instead)) => said.replace(&words, instead),
+        None => said,
     }
 }
 
@@ -376,6 +389,18 @@ mod tests {
             ),
             ("[run]\npass-through = [1]\n", ":2: `pass-through` is a list of paths"),
             ("[run]\npass-through = [\"a:b\"]\n", ":2: /x/a:b: a path with a colon"),
+            (
+                "[sort]\n\nbuffer-size = \"zz\"\n",
+                ":3: invalid value 'zz' for '--buffer-size': invalid -S argument 'zz'",
+            ),
+            (
+                "[sort]\nparallel = 0\n",
+                ":2: invalid value '0' for '--parallel': number in parallel must be nonzero",
+            ),
+            (
+                "[run]\nretry = \"x\"\n",
+                ":2: invalid value 'x' for '--retry <N>': write a whole number",
+            ),
             ("[job\n", ":1: "),
         ] {
             let told = mistake(text);

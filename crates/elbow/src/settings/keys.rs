@@ -31,9 +31,16 @@ pub(crate) struct Key {
     /// The variable of the environment that says the same.
     pub(crate) variable: &'static str,
     pub(super) commands: &'static [Target],
+    /// Of an option that the command line takes as any text: what the command makes of it, or why it cannot.
+    pub(super) parser: Option<fn(&str) -> anyhow::Result<()>>,
 }
 
 impl Key {
+    const fn parsed_by(self, parser: fn(&str) -> anyhow::Result<()>) -> Self {
+        let parser = Some(parser);
+        Self { parser, ..self }
+    }
+
     /// One of the commands that have the option.
     pub(crate) fn command<'a>(&self, root: &'a clap::Command) -> Option<&'a clap::Command> {
         let mut path = self.commands[0].path.iter();
@@ -103,6 +110,7 @@ const fn key(
         kind,
         variable,
         commands,
+        parser: None,
     }
 }
 
@@ -123,7 +131,7 @@ pub(crate) const KEYS: [Key; 18] = [
     key("lock", "server", Kind::Text, elbow_lock::ADDRESS_VARIABLE, CLIENTS),
     key("lock", "key-file", Kind::Path, elbow_lock::KEY_VARIABLE, CLIENTS),
     key("lock", "identity", Kind::Text, "ELBOW_LOCK_IDENTITY", BY_IDENTITY),
-    key("sort", "buffer-size", Kind::Text, "ELBOW_SORT_BUFFER_SIZE", SORT),
+    key("sort", "buffer-size", Kind::Text, "ELBOW_SORT_BUFFER_SIZE", SORT).parsed_by(crate::sort::check_buffer_size),
     key(
         "sort",
         "temporary-directory",
@@ -131,7 +139,7 @@ pub(crate) const KEYS: [Key; 18] = [
         "ELBOW_SORT_TEMPORARY_DIRECTORY",
         SORT,
     ),
-    key("sort", "parallel", Kind::Text, "ELBOW_SORT_PARALLEL", SORT),
+    key("sort", "parallel", Kind::Text, "ELBOW_SORT_PARALLEL", SORT).parsed_by(crate::sort::check_parallel),
 ];
 
 /// Those of a command.

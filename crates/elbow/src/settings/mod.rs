@@ -41,10 +41,13 @@ pub(crate) fn applied(cli: &Cli) -> anyhow::Result<Option<Cli>> {
         }
     }
     let matches = command.try_get_matches_from(std::env::args_os());
-    matches
+    let mut applied = matches
         .and_then(|matches| Cli::from_arg_matches(&matches))
-        .map(Some)
-        .map_err(|error| anyhow::anyhow!(file::first_line(&error)))
+        .map_err(|error| anyhow::anyhow!(file::first_line(&error)))?;
+    if let (cli::Command::Run(said), cli::Command::Run(args)) = (&cli.command, &mut applied.command) {
+        args.pass_through_is_set = said.pass_through.is_empty();
+    }
+    Ok(Some(applied))
 }
 
 fn with_default(command: Command, path: &[&str], id: &str, values: Vec<OsString>) -> Command {

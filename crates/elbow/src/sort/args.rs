@@ -70,7 +70,7 @@ With -o, progress is shown on standard error, and what was read, written and tak
 which sort(1) sorts in silence, only where temporary files were needed.
 
 Exit code:
-  0; 1 where -c or -C found a disorder; 2 for any trouble, wrong options included; 130 for a sort of records that \
+  0; 1 where -c or -C found a disorder, and for a word that --sort or --check does not know; 2 for any other trouble, wrong options included; 130 for a sort of records that \
   a signal stopped; 141 when nobody reads the output.";
 
 /// The options.

@@ -7,7 +7,7 @@
 //!   memory  sizes as -S has them        files    inputs and the output: files, pipes, terminals
 //! ```
 //!
-//! Exit codes are those of sort(1): 0; 1 where `-c` or `-C` found a disorder; 2 for trouble.
+//! Exit codes are those of sort(1): 0; 1 where `-c` or `-C` found a disorder; 2 for trouble, and 1 again for a word that `--sort` or `--check` does not know.
 
 mod args;
 mod failure;
@@ -25,6 +25,16 @@ pub(crate) use args::{EXAMPLES, SortArgs};
 use crate::exit;
 use crate::output::{print_message, sentence};
 
+/// What `--buffer-size` would not take is refused.
+pub(crate) fn check_buffer_size(text: &str) -> anyhow::Result<()> {
+    memory::bytes(&[text.to_owned()]).map(drop)
+}
+
+/// What `--parallel` would not take is refused.
+pub(crate) fn check_parallel(text: &str) -> anyhow::Result<()> {
+    memory::threads(Some(text)).map(drop)
+}
+
 /// Sorts, merges or checks; says itself what went wrong.
 pub(crate) fn run(args: &SortArgs) -> anyhow::Result<ExitCode> {
     let ended = if args.records.are_meant() {
@@ -37,6 +47,6 @@ pub(crate) fn run(args: &SortArgs) -> anyhow::Result<ExitCode> {
             return ExitCode::from(exit::PIPE_CLOSED);
         }
         print_message(sentence(&error));
-        ExitCode::from(exit::SORT_TROUBLE)
+        ExitCode::from(failure::code(&error))
     }))
 }

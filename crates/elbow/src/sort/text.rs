@@ -25,7 +25,7 @@ use serde_json::json;
 use watch::SortMonitor;
 
 use super::args::{SortArgs, TextArgs};
-use super::failure::failure;
+use super::failure::{UnknownWord, code, failure};
 use super::table::Table;
 use super::{files, memory};
 use crate::json::SCHEMA;
@@ -44,8 +44,9 @@ pub(super) fn run(args: &SortArgs) -> Result<ExitCode> {
     allocator::return_large_pieces();
     match sort_as_asked(args) {
         Err(error) if args.report.json && !files::nobody_reads(&error) => {
-            raw(failure(&sentence(&error), None, exit::SORT_TROUBLE));
-            Ok(ExitCode::from(exit::SORT_TROUBLE))
+            let code = code(&error);
+            raw(failure(&sentence(&error), None, code));
+            Ok(ExitCode::from(code))
         }
         ended => ended,
     }
@@ -151,7 +152,11 @@ fn letters(args: &TextArgs) -> Result<String> {
             "numeric" => 'n',
             "version" => 'V',
             "random" => return Err(TextError::RandomOrder.into()),
-            _ => bail!("invalid argument '{word}' for '--sort'; valid are general-numeric, human-numeric, month, numeric, version"),
+            _ => {
+                let (word, option) = (word.clone(), "--sort");
+                let valid = "general-numeric, human-numeric, month, numeric, version";
+                return Err(UnknownWord { word, option, valid }.into());
+            }
         });
     }
     Ok(letters)
@@ -228,7 +233,11 @@ fn check_how(args: &TextArgs) -> Result<Option<Check>> {
         None => None,
         Some("diagnose-first") => Some(Check::Loud),
         Some("quiet" | "silent") => Some(Check::Quiet),
-        Some(word) => bail!("invalid argument '{word}' for '--check'; valid are quiet, silent, diagnose-first"),
+        Some(word) => {
+            let (word, option) = (word.to_owned(), "--check");
+            let valid = "quiet, silent, diagnose-first";
+            return Err(UnknownWord { word, option, valid }.into());
+        }
     };
     let is_loud = args.check_loud || long == Some(Check::Loud);
     let is_quiet = args.check_quiet || long == Some(Check::Quiet);

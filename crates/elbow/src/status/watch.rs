@@ -4,7 +4,7 @@
 //! the end, too.
 
 use std::fmt::Display;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use rustix::termios::{isatty, tcgetwinsize};
 
 use super::words::{count, lines};
 use crate::control::{Found, Look, Status};
+use crate::output::{answer_more, is_unread};
 use crate::{json, size};
 
 /// How often the job is looked at.
@@ -53,10 +54,6 @@ fn ended(told: io::Result<()>) -> anyhow::Result<ExitCode> {
         told?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn is_unread(told: &io::Result<()>) -> bool {
-    told.as_ref().is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
 /// What speeds are reckoned from.
@@ -122,7 +119,7 @@ impl Screen {
     /// A line that stays.
     fn line(&mut self, line: impl Display) -> io::Result<()> {
         self.drawn = 0;
-        writeln!(io::stdout().lock(), "{line}")
+        answer_more(line)
     }
 
     fn status(&mut self, status: &Status, speed: Option<Speed>) -> io::Result<()> {

@@ -36,7 +36,7 @@ The trace of a job that was killed, or is running still, is explained as far as 
 
 /// Reads a trace and says what it comes to.
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
-    json::answered(args.json, &args.file, tell(args))
+    json::answered(args.json, &*args.file, tell(args))
 }
 
 fn tell(args: &ExplainArgs) -> anyhow::Result<ExitCode> {

@@ -53,6 +53,19 @@ fn where_all_works_a_job_runs_and_nothing_is_left() {
         assert_eq!(check(&checks, name)["state"], "ok", "{checks:#?}");
     }
     assert!(stage.names().is_empty(), "{:?}", stage.names());
+    // What no part of elbow uses is no finding.
+    for unused in ["fuse-passthrough", "io_uring"] {
+        assert!(checks.iter().all(|check| check["check"] != unused), "{checks:#?}");
+    }
+    // Both libraries had the hint of the one.
+    for (library, command) in [
+        ("fcntl-library", "`elbow lock exec`"),
+        ("mpi-library", "`elbow lock mpi`"),
+    ] {
+        let check = check(&checks, library);
+        let hint = check["hint"].as_str().expect("what to do");
+        assert!(check["state"] == "ok" || hint.contains(command), "{check}");
+    }
 }
 
 #[test]

@@ -136,3 +136,21 @@ fn what_was_not_built_is_named_with_the_command_that_builds_it() {
     let installed = std::fs::read_dir(destination.path()).expect("the directory").count();
     assert_eq!(installed, 0, "nothing is installed by halves");
 }
+
+/// systemd puts variables into ExecStart, and nothing into Environment: the key of a cluster was looked for at `${CREDENTIALS_DIRECTORY}/key`.
+#[test]
+fn the_units_name_credentials_where_systemd_finds_them() {
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    for unit in ["elbow-lockd.service", "elbow-lockd-proxy.service"] {
+        let text = std::fs::read_to_string(packaging.join(unit)).expect("a unit");
+        let mut lines = text
+            .lines()
+            .filter(|line| line.contains("${CREDENTIALS_DIRECTORY}"))
+            .peekable();
+        assert!(lines.peek().is_some(), "{unit}: no key");
+        for line in lines {
+            let setting = line.trim_start_matches(['#', ' ']);
+            assert!(setting.starts_with("ExecStart=/usr/bin/elbow lockd "), "{unit}: {line}");
+        }
+    }
+}

@@ -12,7 +12,7 @@ const NOT_THERE: &str = "No such file or directory";
 const CLOSED: &str = "Permission denied";
 
 /// Mistakes, and what is said of them. There are `file`, `dir`, `ok.csv`, `secret` and `closed`, of which the last two are root's.
-const MISTAKES: [(&str, &str); 47] = [
+const MISTAKES: [(&str, &str); 51] = [
     ("zero nowhere", NOT_THERE),
     ("zero dir", "name a file"),
     ("zero file/x", "Not a directory"),
@@ -63,6 +63,13 @@ const MISTAKES: [(&str, &str); 47] = [
     ("run --on dir -- nosuch", NOT_THERE),
     ("man nowhere", NOT_THERE),
     ("man file", "Not a directory"),
+    ("config show nowhere", NOT_THERE),
+    ("config show file", "Not a directory"),
+    ("run --pass-through /etc -- true", "/etc: cannot be passed through"),
+    (
+        "consume file --confirm 99",
+        "--confirm 99: no descriptor of this number is open",
+    ),
 ];
 
 /// What an ordinary user may not do.
@@ -144,6 +151,59 @@ fn is_nested(words: &str) -> bool {
 fn options(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|sign: char| !sign.is_ascii_alphanumeric() && sign != '-');
     words.filter(|word| word.starts_with("--") && word.len() > 2)
+}
+
+/// Commands with `--json` that fail, and what their errors are about: half of them told it in words.
+const JSON_MISTAKES: [(&str, Option<&str>); 22] = [
+    ("zero nowhere", Some("nowhere")),
+    ("holes nowhere", Some("nowhere")),
+    ("explain nowhere", Some("nowhere")),
+    ("status nowhere", Some("nowhere")),
+    ("diff nowhere", Some("nowhere")),
+    ("recover nowhere", Some("nowhere")),
+    ("commit nowhere", Some("nowhere")),
+    ("rollback nowhere", Some("nowhere")),
+    ("config show nowhere", Some("nowhere")),
+    ("disk describe nowhere", Some("nowhere")),
+    ("disk replay --format csv nowhere", Some("nowhere")),
+    ("disk files nowhere", Some("nowhere")),
+    ("disk figure 5 --quick --out file", None),
+    ("disk simulate --disk nowhere", None),
+    ("disk status nowhere", Some("nowhere")),
+    ("disk powercut nowhere", Some("nowhere")),
+    ("disk detach nowhere", Some("nowhere")),
+    ("bark status nowhere", Some("nowhere")),
+    ("bark detach nowhere", Some("nowhere")),
+    ("bark profile nowhere", Some("nowhere")),
+    ("lock status --server unix:nowhere", None),
+    ("bench ep -T nowhere", Some("nowhere")),
+];
+
+#[test]
+fn errors_are_json_where_json_was_asked_for() {
+    let stage = stage();
+    for (words, path) in JSON_MISTAKES {
+        let words: Vec<&str> = words.split(' ').chain(["--json"]).collect();
+        let said = stage.elbow(&words);
+        said.assert_code(125);
+        // A job's end is told behind what its command has said.
+        let (answer, rest) = match words[0] {
+            "commit" | "rollback" => (&said.err, &said.out),
+            _ => (&said.out, &said.err),
+        };
+        let told: serde_json::Value = serde_json::from_str(answer).unwrap_or_else(|error| panic!("{error}: {said:#?}"));
+        assert_eq!(
+            (&told["schema"], &told["exit_code"]),
+            (&1.into(), &125.into()),
+            "{words:?}"
+        );
+        let message = told["error"]["message"].as_str();
+        assert!(message.is_some_and(|message| !message.is_empty()), "{words:?}: {told}");
+        assert_eq!(told["error"]["path"].as_str(), path, "{words:?}: {told}");
+        assert_eq!(rest, "", "{words:?}");
+    }
+    let told = stage.elbow(&["bench", "s24", "-T", "file", "--json"]);
+    assert!(told.assert_code(125).out.contains("\"ENOTDIR\""), "{told:#?}");
 }
 
 /// "cannot reach ...: No such file or directory (os error 2): No such file or directory (os error 2)", it said.

@@ -141,6 +141,44 @@ fn nobody_has_to_read_what_is_said() {
     assert_eq!(stage.names(), ["new", "other"]);
 }
 
+/// "elbow: Broken pipe", and 125.
+#[test]
+fn scripts_and_pages_may_be_read_in_part() {
+    let stage = Stage::new();
+    for words in [
+        "completions bash",
+        "man",
+        "config show",
+        "disk describe",
+        "--version --verbose",
+        "--help",
+        "--version",
+    ] {
+        // A reader that is gone before the first word.
+        let script = format!("(sleep 0.3; set +e; $ELBOW {words}; echo $? > ../code) | true; cat ../code");
+        let said = stage.apart(&script);
+        assert_eq!((said.out.as_str(), said.err.as_str()), ("0\n", ""), "{words}");
+    }
+}
+
+#[test]
+fn an_answer_that_has_no_room_is_a_failure() {
+    let stage = Stage::new();
+    for words in [
+        "completions bash",
+        "man",
+        "config show",
+        "--version --verbose",
+        "--version",
+        "--help",
+        "sort --help",
+    ] {
+        let said = stage.apart(&format!("exec $ELBOW {words} > /dev/full"));
+        let code = if words.starts_with("sort") { 2 } else { 125 };
+        said.assert_code(code).assert_says(&["elbow: No space left on device"]);
+    }
+}
+
 /// Some daemons start their children with SIGCHLD ignored, which makes waiting for children fail.
 #[test]
 fn a_parent_that_ignores_its_children_does_no_harm() {

@@ -183,11 +183,45 @@ fn locks_and_sorts_have_settings_too() {
     let stage = Stage::new();
     user_file(
         &stage,
-        "[lock]\nserver = \"unix:/nonexistent/locks\"\n[sort]\nparallel = 0\n",
+        "[lock]\nserver = \"unix:/nonexistent/locks\"\n[sort]\ntemporary-directory = \"/nonexistent\"\nbuffer-size = \"64K\"\n",
     );
     let said = elbow(&stage, &[], &["lock", "status"]);
     said.assert_code(125).assert_says(&["/nonexistent/locks"]);
-    let said = elbow(&stage, &[], &["sort", "/dev/null"]);
-    assert_ne!(said.code, 0, "no thread: {said:#?}");
-    elbow(&stage, &[], &["sort", "--parallel", "1", "/dev/null"]).assert_code(0);
+    let lines: String = (0..100_000).map(|number| format!("{number}\n")).collect();
+    fs::write(stage.path("work/lines"), lines).expect("a file");
+    let sort = ["sort", "-o", "sorted", "lines"];
+    let said = elbow(&stage, &[], &sort);
+    said.assert_code(2).assert_says(&["/nonexistent"]);
+    elbow(&stage, &[], &[&sort[..], &["-T", "."]].concat()).assert_code(0);
+}
+
+/// `buffer-size = "zz"` was told by sort as a mistake on its command line, and by no other command.
+#[test]
+fn what_sort_would_refuse_is_refused_with_file_and_line() {
+    let stage = Stage::new();
+    for (line, told) in [
+        ("buffer-size = \"zz\"", "invalid value 'zz' for '--buffer-size'"),
+        ("parallel = 0", "number in parallel must be nonzero"),
+    ] {
+        user_file(&stage, &format!("[sort]\n{line}\n"));
+        for (words, code) in [(&["sort", "/dev/null"][..], 2), (&["config", "show"], 125)] {
+            let said = elbow(&stage, &[], words);
+            said.assert_code(code).assert_says(&["config.toml:2: ", told]);
+        }
+    }
+    user_file(&stage, "");
+    let said = elbow(&stage, &[("ELBOW_SORT_PARALLEL", "0")], &["sort", "/dev/null"]);
+    said.assert_code(2).assert_says(&["ELBOW_SORT_PARALLEL: "]);
+}
+
+/// A setting may be for other directories, too; who says it just now means this one.
+#[test]
+fn what_lies_elsewhere_can_be_passed_through_by_a_setting_alone() {
+    let stage = Stage::new();
+    let run = ["run", "--", "touch", "made"];
+    elbow(&stage, &[("ELBOW_PASS_THROUGH", "/etc")], &run).assert_code(0);
+    let said = elbow(&stage, &[], &["run", "--pass-through", "/etc", "--", "touch", "other"]);
+    said.assert_code(125)
+        .assert_says(&["/etc: cannot be passed through: it does not lie in the directory of the job"]);
+    assert_eq!(stage.names(), ["made"]);
 }

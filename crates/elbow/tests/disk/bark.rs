@@ -381,11 +381,9 @@ fn ext4_replays_its_journal_after_a_power_cut_below_the_region() {
         ext4.unmount();
         let output = region.detach();
         assert_eq!(output.status.code(), Some(125), "a flush has failed");
-        assert!(
-            text(&output.stderr).contains("what was flushed before is there"),
-            "{}",
-            text(&output.stderr)
-        );
+        let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let message = told["error"]["message"].as_str().expect("what is wrong");
+        assert!(message.contains("what was flushed before is there"), "{told}");
         region = Region::attach(&[&disk]);
         let replayed = e2fs("e2fsck")
             .args(["-y", "-E", "journal_only", "-j", &region.device, &ext4.data])

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{elbow, json, refused, text};
+use super::{elbow, elbow_of, json, refused, text};
 
 /// A drive that is taken away with the test.
 struct Attached {
@@ -790,6 +790,31 @@ fn the_documented_objects_of_drives_have_the_fields_of_real_ones() {
     );
 }
 
+/// Without a drive, `--json` was wrong usage, and nothing was said where there was none.
+#[test]
+fn all_drives_are_listed_for_people_and_for_programs() {
+    let drive = Attached::nbd(&["--size", "4M"]).expect("a drive");
+    let all = json(&["status", "--json"], b"");
+    same_fields("elbow disk status` without `DEVICE", &all);
+    let drives = all["drives"].as_array().expect("a list");
+    let own = drives
+        .iter()
+        .find(|each| each["device"] == *drive.device)
+        .expect("our drive");
+    assert_eq!((&own["bytes"], &own["died"]), (&4_194_304.into(), &false.into()));
+    let status = text(&elbow(&["status", &drive.device], b"").stdout);
+    assert!(status.contains("4.2 MB in "), "{status}");
+    assert!(text(&elbow(&["status"], b"").stdout).contains(", 4.2 MB, "));
+    let built_in = json(&["describe", "--json"], b"");
+    let first = &built_in["drives"][0];
+    assert_eq!(
+        (&first["disk"], &first["sectors"]),
+        (&"hp-c2247a".into(), &2_054_864.into())
+    );
+    let regions = text(&elbow_of("bark", &["status", "--json"], b"").stdout);
+    assert!(regions.contains("\"regions\":["), "{regions}");
+}
+
 #[test]
 fn mistakes_are_told() {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -801,6 +826,19 @@ fn mistakes_are_told() {
             .contains("more than the drive has")
     );
     assert!(attach(&["--size", "1000", "--nbd", "tcp:127.0.0.1:0"]).contains("sectors"));
+    // It advised `--size` to who had said that, and left an empty file.
+    let said = attach(&["--size", "1000", "--nbd", "tcp:127.0.0.1:0"]);
+    assert!(
+        said.contains("--size: 1000 bytes") && said.contains("1024") && !said.contains("say --size"),
+        "{said}"
+    );
+    assert!(!Path::new(&backing).exists());
+    std::fs::write(&backing, [0; 1000]).expect("room");
+    let said = attach(&["--nbd", "tcp:127.0.0.1:0"]);
+    assert!(
+        said.contains("backing: 1000 bytes") && said.ends_with("say --size\n"),
+        "{said}"
+    );
     assert!(refused(&["status", "/dev/none"], b"").contains("/dev/none"));
 }
 

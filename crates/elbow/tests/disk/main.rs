@@ -94,6 +94,13 @@ fn a_trace_without_measured_times_has_no_demerit() {
     );
 }
 
+/// Of no request the percentiles were 0.000.
+#[test]
+fn a_trace_without_requests_has_no_times() {
+    let told = text(&elbow(&["replay", "--format", "csv", "-"], b"lbn,sectors,op\n").stdout);
+    assert!(told.ends_with("response: -\n") && !told.contains("0.000"), "{told}");
+}
+
 #[test]
 fn each_request_gets_a_line_in_a_file_of_its_own() {
     let directory = tempfile::tempdir().expect("a directory");

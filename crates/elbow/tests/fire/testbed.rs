@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -43,7 +44,9 @@ impl Testbed {
         for file in FILES {
             std::fs::write(directory.path().join(file), [0; 2_000]).unwrap();
         }
-        std::fs::write(directory.path().join("key"), KEY).unwrap();
+        let key = directory.path().join("key");
+        std::fs::write(&key, KEY).unwrap();
+        std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
         let mut testbed = Self {
             directory,
             tcp: format!("tcp:127.0.0.1:{}", free_port()),

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use elbow_lock::{Address, Client, Credentials, LockError, LockMode, Options, Wait};
 use elbow_ranges::Footprint;
 
-use super::lockd::Lockd;
+use super::lockd::{Lockd, write_key};
 
 fn enter(address: &Address, key: Option<&[u8]>) -> Result<Client, LockError> {
     let credentials = key.map(|key| Credentials::of_key(key).unwrap());
@@ -22,7 +22,7 @@ fn enter(address: &Address, key: Option<&[u8]>) -> Result<Client, LockError> {
 fn over_tcp_only_those_with_the_key_come_in() {
     let directory = tempfile::tempdir().unwrap();
     let key_file = directory.path().join("key");
-    std::fs::write(&key_file, "0123456789abcdef0123\n").unwrap();
+    write_key(&key_file, "0123456789abcdef0123\n");
     let lockd = Lockd::start(&["--listen", "tcp:127.0.0.1:0", "--key-file", key_file.to_str().unwrap()]);
     let [unix, tcp] = &lockd.addresses[..] else {
         panic!("two addresses")

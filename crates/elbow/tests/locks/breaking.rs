@@ -148,6 +148,13 @@ fn what_is_broken_is_granted_to_others_when_its_holder_has_given_it_back() {
     let (code, out, _) = run(&mut lockd.elbow(&["lock", "break", "f"]));
     assert_eq!(code, Some(0));
     assert!(out.contains("nobody holds a lock on it"), "{out}");
+    // It said 125.
+    let (_, help, _) = run(&mut lockd.elbow(&["lock", "break", "--help"]));
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        help.contains("0 when nothing of what was broken is held any more, or nobody held FILE;"),
+        "{help}"
+    );
 }
 
 fn signal(child: &Child, signal: Signal) {

@@ -1,6 +1,8 @@
 //! `elbow lock hold|status|top` and the end of `elbow lockd`.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
 
 use elbow_lock::{LockMode, Wait};
 use elbow_ranges::Footprint;
@@ -192,6 +194,85 @@ fn a_service_that_cannot_begin_says_why() {
     assert_eq!(code, Some(125));
     assert!(error.contains("--server"), "{error}");
     assert_eq!(lockd.total("holds"), 0, "the first one still serves");
+}
+
+/// What cannot begin has had no clients. It left a state, and the next service took it for one that had crashed.
+#[test]
+fn a_service_that_could_not_begin_leaves_the_next_one_nothing_to_wait_for() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let busy = taken.local_addr().unwrap().to_string();
+    let listen = format!("tcp:{busy}");
+    for wrong in [
+        &["--metrics", "foo"][..],
+        &["--metrics", &busy],
+        &["--first", "--listen", &listen],
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = format!("unix:{}/socket", directory.path().display());
+        let mut elbow = Command::new(env!("CARGO_BIN_EXE_elbow"));
+        let (code, _, error) = run(elbow.args(["lockd", "serve", "--listen", &socket]).args(wrong));
+        assert_eq!(code, Some(125), "{wrong:?}: {error}");
+        let left = |name: &str| directory.path().join(name).exists();
+        assert!(!left("socket.state") && !left("socket"), "{wrong:?}");
+    }
+    // What a crash has left is as it was, too.
+    let mut crashed = Lockd::start(&["--ttl", "1m"]);
+    crashed.kill();
+    let file = crashed.directory.path().join("socket.state");
+    let before = std::fs::read(&file).unwrap();
+    let (socket, wrong) = (crashed.address(), ["--metrics", "foo"]);
+    let (code, ..) = run(crashed.elbow(&["lockd", "serve", "--listen", &socket]).args(wrong));
+    assert_eq!((code, std::fs::read(&file).unwrap()), (Some(125), before));
+}
+
+/// Where its state is lost, the socket of a service that has died is all that tells of it, and one that could not begin has replaced that.
+#[test]
+fn a_service_that_could_not_begin_leaves_word_of_the_one_before_it() {
+    let mut lockd = Lockd::start(&["--ttl", "1m"]);
+    lockd.kill();
+    std::fs::remove_file(lockd.directory.path().join("socket.state")).unwrap();
+    let again = ["lockd", "serve", "--listen", &lockd.address(), "--metrics", "foo"];
+    let (code, ..) = run(&mut lockd.elbow(&again));
+    assert_eq!(code, Some(125));
+    lockd.start_again();
+    assert!(lockd.grace_left_ms() > 0, "nobody was waited for");
+}
+
+/// It went on for ever, in a pipe that nobody read.
+#[test]
+fn top_ends_when_nobody_reads_it_any_more() {
+    let lockd = Lockd::start(&[]);
+    let mut top = lockd.elbow(&["lock", "top", "--interval", "50ms"]);
+    let mut top = top.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(top.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("lock service"), "{line}");
+    let mut ended = None;
+    until("it ends", || {
+        ended = top.try_wait().unwrap();
+        ended.is_some()
+    });
+    assert_eq!(ended.and_then(|status| status.code()), Some(0));
+}
+
+/// "path must be shorter than SUN_LEN".
+#[test]
+fn a_path_that_no_socket_can_have_is_told_so() {
+    let long = format!("unix:/tmp/{}", "x".repeat(120));
+    for words in [
+        &["lockd", "serve", "--listen", &long][..],
+        &["lock", "status", "--server", &long],
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut elbow = Command::new(env!("CARGO_BIN_EXE_elbow"));
+        elbow.args(words).current_dir(&directory);
+        if words.contains(&"serve") {
+            elbow.args(["--state", "state"]);
+        }
+        let (code, _, error) = run(&mut elbow);
+        assert_eq!(code, Some(125));
+        assert!(error.contains("107 bytes at most, and this one has 125"), "{error}");
+    }
 }
 
 /// A request with a time-out made the service's timer wake itself without end, on the thread that served its client.

@@ -1,6 +1,8 @@
 //! A service started for a test.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -47,6 +49,11 @@ impl Lockd {
     /// Kills it and starts it again in the same place.
     pub(crate) fn kill_and_start_again(&mut self) {
         self.kill();
+        self.start_again();
+    }
+
+    /// Starts it in the same place when it has ended.
+    pub(crate) fn start_again(&mut self) {
         (self.child, self._said, self.addresses) = spawn(&self.arguments);
     }
 
@@ -139,6 +146,12 @@ fn spawn(arguments: &[String]) -> (Child, BufReader<ChildStdout>, Vec<Address>) 
     });
     let addresses = addresses.collect();
     (child, said, addresses)
+}
+
+/// A key that only its owner may read, as a service wants it.
+pub(crate) fn write_key(path: &Path, key: &str) {
+    std::fs::write(path, key).unwrap();
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
 }
 
 /// Waits until something is so; panics with `what` when it takes too long.

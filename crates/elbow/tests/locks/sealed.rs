@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use elbow_lock::{Address, Client, Credentials, Hold, LockError, LockId, LockMode, Options, Request, Wait, wire};
 use elbow_ranges::Footprint;
 
-use crate::lockd::{Lockd, until};
+use crate::lockd::{Lockd, until, write_key};
 use crate::preload::{self, said};
 
 const KEY: &str = "0123456789abcdef0123";
@@ -121,7 +122,7 @@ fn has(heard: &[u8], what: &str) -> bool {
 fn what_is_slipped_in_on_the_way_gives_no_lock_away() {
     let directory = tempfile::tempdir().unwrap();
     let key = directory.path().join("key");
-    std::fs::write(&key, KEY).unwrap();
+    write_key(&key, KEY);
     let credentials = Credentials::read(&key).unwrap();
     let (lockd, address) = serve(key.to_str().unwrap());
     let between = Between::sit(&address);
@@ -181,7 +182,7 @@ fn what_is_slipped_in_on_the_way_gives_no_lock_away() {
 fn what_was_changed_on_the_way_is_not_believed() {
     let directory = tempfile::tempdir().unwrap();
     let key = directory.path().join("key");
-    std::fs::write(&key, KEY).unwrap();
+    write_key(&key, KEY);
     let (lockd, address) = serve(key.to_str().unwrap());
     let between = Between::sit(&address);
     let client = enter(&between.address, &Credentials::read(&key).unwrap()).unwrap();
@@ -371,12 +372,43 @@ fn what_is_no_key_and_no_directory_of_certificates_is_named() {
     assert!(said_of(&node).contains("ca.pem"));
 }
 
+/// With the umask of most, a key that is made by hand can be read by all users of the machine.
+#[test]
+fn a_key_that_everybody_may_read_is_refused_with_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let key = directory.path().join("key");
+    std::fs::write(&key, KEY).unwrap();
+    let begin = |mode| {
+        std::fs::set_permissions(&key, PermissionsExt::from_mode(mode)).unwrap();
+        // An address that is no address of this machine: it does not begin in any case.
+        let mut elbow = Command::new(env!("CARGO_BIN_EXE_elbow"));
+        elbow.args(["lockd", "serve", "--listen", "tcp:192.0.2.1:7700", "--key-file"]);
+        let output = elbow
+            .arg(&key)
+            .arg("--state")
+            .arg(directory.path().join("state"))
+            .output();
+        String::from_utf8(output.unwrap().stderr).unwrap()
+    };
+    for mode in [0o644, 0o604, 0o602] {
+        let said = begin(mode);
+        assert!(
+            said.contains(&format!("mode is {mode:04o}); chmod 600 {}", key.display())),
+            "{said}"
+        );
+    }
+    for mode in [0o600, 0o400, 0o640] {
+        let said = begin(mode);
+        assert!(said.contains("192.0.2.1:7700: ") && !said.contains("chmod"), "{said}");
+    }
+}
+
 /// What does not speak TLS to a service that does, and the other way round, is told so at once.
 #[test]
 fn who_speaks_no_tls_is_told_so() {
     let directory = tempfile::tempdir().unwrap();
     let key = directory.path().join("key");
-    std::fs::write(&key, KEY).unwrap();
+    write_key(&key, KEY);
     let (_lockd, address) = serve(key.to_str().unwrap());
     let without = Client::connect_with(
         address,

@@ -1,5 +1,6 @@
 //! `elbow disk status`, `powercut` and `detach`.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -10,8 +11,9 @@ use serde::Serialize;
 use super::known::{Answer, Ask, AttachedDrive, DRIVES, Status};
 use super::server;
 use crate::attached::cleanup::clean_up;
-use crate::attached::registry::{Request, alive, all, find};
+use crate::attached::registry::{Listed, Place, Request, alive, all, find};
 use crate::output::answer;
+use crate::size;
 
 pub(crate) const STATUS_EXAMPLES: &str = "\
 Examples:
@@ -60,7 +62,7 @@ const DETACH: Request<Ask> = Request::Detach;
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
     /// The drive, as attach printed it; without it, all are listed.
-    #[arg(value_name = "DEVICE", required_if_eq("json", "true"))]
+    #[arg(value_name = "DEVICE")]
     device: Option<String>,
     /// Print one JSON object.
     #[arg(long)]
@@ -95,8 +97,12 @@ pub(crate) struct DetachArgs {
 
 /// Says what a drive has done.
 pub(in crate::disk) fn status(args: &StatusArgs) -> Result<ExitCode> {
+    crate::json::answered(args.json, args.device.as_deref().map(Path::new), tell_status(args))
+}
+
+fn tell_status(args: &StatusArgs) -> Result<ExitCode> {
     let Some(device) = &args.device else {
-        return list();
+        return list(all(DRIVES), args.json);
     };
     let (place, attached) = alive::<AttachedDrive>(DRIVES, device)?;
     show(&place.ask(&attached.device, STATUS)?, args.json)?;
@@ -105,6 +111,10 @@ pub(in crate::disk) fn status(args: &StatusArgs) -> Result<ExitCode> {
 
 /// Cuts the power of a drive.
 pub(in crate::disk) fn powercut(args: &PowercutArgs) -> Result<ExitCode> {
+    crate::json::answered(args.json, Path::new(&args.device), cut(args))
+}
+
+fn cut(args: &PowercutArgs) -> Result<ExitCode> {
     let (place, attached) = alive::<AttachedDrive>(DRIVES, &args.device)?;
     let torn = args.torn;
     let seed = args.seed.map_or_else(any_seed, Ok)?;
@@ -141,6 +151,10 @@ fn any_seed() -> Result<u64> {
 
 /// Takes a drive away.
 pub(in crate::disk) fn detach(args: &DetachArgs) -> Result<ExitCode> {
+    crate::json::answered(args.json, Path::new(&args.device), take_away(args))
+}
+
+fn take_away(args: &DetachArgs) -> Result<ExitCode> {
     let (place, attached) = find::<AttachedDrive>(DRIVES, &args.device)?;
     if place.is_dead() {
         return clean_up(&place, &attached, args.json, "what was not flushed is lost");
@@ -150,18 +164,32 @@ pub(in crate::disk) fn detach(args: &DetachArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(server::code(&last)))
 }
 
-fn list() -> Result<ExitCode> {
-    for (place, attached) in all::<AttachedDrive>(DRIVES) {
+/// All drives, for programs.
+#[derive(Serialize)]
+struct Drives {
+    drives: Vec<Listed<AttachedDrive>>,
+}
+
+fn list(all: Vec<(Place, AttachedDrive)>, as_json: bool) -> Result<ExitCode> {
+    if as_json {
+        let drives = all.into_iter().map(Listed::of).collect();
+        answer(crate::json::line(&Drives { drives })?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if all.is_empty() {
+        answer("no drives are attached")?;
+    }
+    for (place, attached) in all {
         let state = if place.is_dead() {
             "its process has died"
         } else {
             "attached"
         };
         answer(format_args!(
-            "{}  {}, {:.2} GB, {}: {state}",
+            "{}  {}, {}, {}: {state}",
             attached.device,
             attached.model,
-            attached.bytes as f64 / 1e9,
+            size::show(attached.bytes),
             attached.backing
         ))?;
     }
@@ -184,10 +212,10 @@ fn lines(status: &Status) -> Vec<String> {
     let (late, took) = (&done.lateness_us, &done.response_ms);
     let mut lines = vec![
         format!(
-            "{}: {}, {:.2} GB in {}",
+            "{}: {}, {} in {}",
             attached.device,
             attached.model,
-            attached.bytes as f64 / 1e9,
+            size::show(attached.bytes),
             attached.backing
         ),
         format!(

@@ -37,7 +37,7 @@ pub(crate) struct AttachArgs {
     /// How many requests the drive knows, with the one that it serves.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = value_parser!(u32).range(1..=DEPTH_MAX.into()))]
     depth: u32,
-    /// Who picks among them: fcfs, sstf, sptf, asptf, asptf:W, scan or c-look.
+    /// Who picks among them: fcfs, sstf, sptf, asptf, asptf:W, scan, c-look, ecs, ecs:K, hrs or hrs:whole.
     #[arg(long, value_name = "NAME", default_value = "asptf")]
     pub(super) scheduler: Scheduler,
     /// Fail when detached if any answer was later than this, as 500us or 5ms.
@@ -73,8 +73,8 @@ impl AttachArgs {
     pub(super) fn settings(&self) -> Result<(Settings, File)> {
         let drive = self.drive()?;
         let write_through = self.cache == Some(CacheMode::WriteThrough);
-        let backing = open(&self.backing)?;
-        let sectors = self.sectors(&drive, &backing)?;
+        let sectors = self.sectors(&drive)?;
+        let backing = open(&self.backing, sectors * SECTOR_BYTES)?;
         let driving = Driving {
             scheduler: self.scheduler,
             depth: self.depth as usize,
@@ -122,37 +122,36 @@ impl AttachArgs {
         Ok(drive)
     }
 
-    /// How many are offered; the backing file has them then.
+    /// How many are offered. Nothing is made yet.
     #[allow(clippy::disallowed_methods, reason = "the backing file")]
-    fn sectors(&self, drive: &Drive, backing: &File) -> Result<u64> {
-        let (has, whole) = (backing.metadata()?.len(), drive.sectors() * SECTOR_BYTES);
-        let bytes = match (self.size, has) {
-            (Some(size), _) => size,
-            (None, 0) => whole,
-            (None, has) => has,
+    fn sectors(&self, drive: &Drive) -> Result<u64> {
+        // Whatever is wrong with it is told when it is opened.
+        let has = self.backing.metadata().map_or(0, |found| found.len());
+        let whole = drive.sectors() * SECTOR_BYTES;
+        let (bytes, named, instead) = match (self.size, has) {
+            (Some(size), _) => (size, "--size".to_owned(), "less"),
+            (None, 0) => (whole, self.model.clone(), "--size"),
+            (None, has) => (has, self.backing.display().to_string(), "--size"),
         };
-        let name = self.backing.display();
         ensure!(
             bytes <= whole,
-            "{bytes} bytes are more than the drive has, {whole}: say --size, or take another --model"
+            "{named}: {bytes} bytes are more than the drive has, {whole}: say {instead}, or take another --model"
         );
+        let next = bytes.next_multiple_of(SECTOR_BYTES);
         ensure!(
-            bytes.is_multiple_of(SECTOR_BYTES),
-            "{bytes} bytes are no whole number of sectors of {SECTOR_BYTES}: say --size"
+            bytes == next,
+            "{named}: {bytes} bytes are no whole number of sectors of {SECTOR_BYTES}; {next} are{}",
+            if self.size.is_some() { "" } else { ": say --size" }
         );
-        if has < bytes {
-            backing
-                .set_len(bytes)
-                .with_context(|| format!("{name}: cannot be made {bytes} bytes long"))?;
-        }
         Ok(bytes / SECTOR_BYTES)
     }
 }
 
-/// Opens the backing file for this drive alone.
+/// Opens the backing file for this drive alone, and makes it at least so long.
 #[allow(clippy::disallowed_methods, reason = "the backing file")]
-fn open(path: &Path) -> Result<File> {
+fn open(path: &Path, bytes: u64) -> Result<File> {
     let name = path.display();
+    let is_new = !path.exists();
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false);
     // What is on a drive is for its user alone, whatever the permissions of the files on it.
@@ -163,6 +162,15 @@ fn open(path: &Path) -> Result<File> {
     }
     flock(&file, FlockOperation::NonBlockingLockExclusive)
         .map_err(|_| anyhow::anyhow!("{name}: another drive has it"))?;
+    if file.metadata()?.len() < bytes
+        && let Err(error) = file.set_len(bytes)
+    {
+        if is_new {
+            // It is empty, and nobody asked for that.
+            let _ = std::fs::remove_file(path);
+        }
+        return Err(error).with_context(|| format!("{name}: cannot be made {bytes} bytes long"));
+    }
     Ok(file)
 }
 

@@ -24,8 +24,10 @@ pub(super) struct ServedDrive {
 /// Serves a drive until it is detached.
 pub(super) fn run(args: &AttachArgs) -> Result<ExitCode> {
     server::prepare();
-    let (settings, backing) = args.settings()?;
     let place = Place::plan(DRIVES)?;
+    // Nothing is made for a device that cannot be.
+    server::check(&args.offer, &place)?;
+    let (settings, backing) = args.settings()?;
     // The threads that pass requests on to the drive have it from this one: what they wait is in no lateness. Where it is not allowed, `status` says so.
     let _is_first = elbow_drive::wake_first();
     let drive = match args.log()? {

@@ -81,6 +81,10 @@ pub(crate) struct FigureArgs {
 
 /// Makes the figures, shows and writes them.
 pub(super) fn run(args: &FigureArgs) -> Result<ExitCode> {
+    crate::json::answered(args.json, None::<&Path>, make(args))
+}
+
+fn make(args: &FigureArgs) -> Result<ExitCode> {
     let plan = plan(args)?;
     let names = match args.name.as_str() {
         "all" if plan.journals.is_some() => [&FIGURES[..], &MEASURED[..]].concat(),
