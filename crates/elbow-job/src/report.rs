@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use elbow_file::{Errno, Time};
+use elbow_file::{Errno, Protection, Time};
 
 use crate::clock::clock;
 use crate::commit::{Failure, Refusal};
@@ -98,6 +98,8 @@ pub struct Kept {
     pub missing: Vec<PathBuf>,
     /// Where these were saved: [`restore`](crate::restore()) brings them back, before anything else can go on.
     pub saved: Option<PathBuf>,
+    /// That is all of the job: its staging directory need not be there.
+    pub is_all_saved: bool,
 }
 
 /// What is kept of a job that cannot be committed.
@@ -219,6 +221,17 @@ pub enum JobError {
         /// What the storage answered.
         errno: Errno,
     },
+    /// Nothing that is staged in the directory could ever leave it.
+    #[error(
+        "{}: {} (chattr(1)), so that the hidden staging directory of a job could not be taken out of it again; name a directory below it, or ask its \
+         owner for `chattr -{}`", path.display(), protection_words(*protection).0, protection_words(*protection).1
+    )]
+    Protected {
+        /// The directory of the job.
+        path: PathBuf,
+        /// What it is protected from.
+        protection: Protection,
+    },
     /// Written data cannot be spilled.
     #[error("{}: {source}; written data beyond the memory cannot go there, name another directory", path.display())]
     Scratch {
@@ -296,6 +309,14 @@ pub enum JobError {
         /// The directory of the job.
         directory: PathBuf,
     },
+}
+
+/// A protection in words, and the letter of chattr(1).
+fn protection_words(protection: Protection) -> (&'static str, char) {
+    match protection {
+        Protection::AppendOnly => ("append-only", 'a'),
+        Protection::Immutable | Protection::None => ("immutable", 'i'),
+    }
 }
 
 impl JobError {

@@ -84,6 +84,7 @@ pub fn resume(
                 is_whole: true,
                 missing: Vec::new(),
                 saved: None,
+                is_all_saved: false,
             };
             Ok(Outcome::Kept(cause, kept))
         }

@@ -364,6 +364,7 @@ impl Site {
                     is_whole: true,
                     missing: Vec::new(),
                     saved: Some(saved.path.clone()),
+                    is_all_saved: saved.is_all,
                 };
                 Ok(Outcome::Kept(Cause::Storage(error.to_string()), kept))
             }

@@ -451,6 +451,8 @@ fn where_whole(kept: &Kept) -> String {
     let directory = path.parent().unwrap_or(path);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let place = match saved {
+        // Its staging directory could not even be made.
+        Some(saved) if kept.is_all_saved => saved.display().to_string(),
         Some(saved) => format!(
             "{}, with what could not be stored in {}",
             path.display(),
@@ -558,6 +560,7 @@ mod tests {
             is_whole,
             missing: vec!["b/c".into()],
             saved: None,
+            is_all_saved: false,
         }
     }
 

@@ -80,6 +80,7 @@ impl Shared {
         if self.close_files() {
             return Err(Vec::new());
         }
+        let dir_is_missing = self.state.lock().model.inodes.job_dir().is_none();
         let draft = Placing::of(&self.state.lock().model).draft_saved(self.home.clone(), &self.options.command);
         let mut refused = Vec::new();
         for place in self.options.save.iter().take_while(|_| !self.is_interrupted()) {
@@ -99,6 +100,7 @@ impl Shared {
                 is_whole: true,
                 missing: self.state.lock().model.inodes.missing(),
                 saved: Some(path.clone()),
+                is_all_saved: dir_is_missing,
             };
             return match self.keep_beside(cause, &path, progress) {
                 Marking::Done => Ok(kept()),
