@@ -38,6 +38,10 @@ const XATTRS_MANY_BYTES: u64 = 60_000;
 const XATTRS_STEP_BYTES: u64 = 16;
 /// What an attribute takes beside its name and value (ext4, on disk).
 const XATTR_OVERHEAD_BYTES: u64 = 16;
+/// Targets of symbolic links up to this many bytes can be had everywhere: XFS, and ext4 with blocks of 1 KiB, take one more.
+const TARGET_EVERYWHERE_BYTES: usize = 1022;
+/// Tried first: no target is longer (`PATH_MAX` without the NUL).
+const TARGET_LONGEST_BYTES: usize = 4095;
 /// Names up to this many bytes can be had wherever statvfs(3) says so.
 const NAME_EVERYWHERE_BYTES: usize = 255;
 /// What file systems of other worlds do not have in names.
@@ -64,6 +68,8 @@ pub enum Ability {
     Size(u64),
     /// So many bytes of extended attributes on one object, with what ext4 needs for each.
     XattrBytes(u64),
+    /// Targets of symbolic links of so many bytes.
+    Target(usize),
     /// Names like this one.
     Name(OsString),
     /// Nothing that may be refused, but done in one of two ways.
@@ -87,6 +93,9 @@ pub(crate) struct Abilities {
     pub(crate) modes: Option<Modes>,
     size_had: u64,
     xattr_bytes_had: u64,
+    target_had: usize,
+    /// The shortest target that was refused.
+    target_refused: Option<usize>,
 }
 
 /// What a trial gave.
@@ -108,6 +117,7 @@ impl Abilities {
         match ability {
             Ability::Size(size) => self.ask_size(*size),
             Ability::XattrBytes(bytes) => self.ask_xattr_bytes(*bytes),
+            Ability::Target(bytes) => self.ask_target(*bytes),
             Ability::Mode(_) => match self.modes {
                 None => Err(Ability::Modes),
                 Some(Modes { kept: true, .. }) => Ok(Ok(())),
@@ -147,6 +157,17 @@ impl Abilities {
         }
     }
 
+    fn ask_target(&self, bytes: usize) -> Result<Result<(), Errno>, Ability> {
+        if bytes <= self.target_had.max(TARGET_EVERYWHERE_BYTES) {
+            return Ok(Ok(()));
+        }
+        match self.target_refused {
+            None => Err(Ability::Target(TARGET_LONGEST_BYTES)),
+            Some(refused) if bytes >= refused => Ok(Err(Errno::NAMETOOLONG)),
+            Some(_) => Err(Ability::Target(bytes)),
+        }
+    }
+
     /// Takes a trial into account. An error that is not about the kind is not remembered, but given back.
     pub(crate) fn learn(&mut self, ability: &Ability, trial: Trial) -> Result<(), Errno> {
         let answer = match trial {
@@ -171,6 +192,12 @@ impl Abilities {
         }
         if let (Ability::XattrBytes(bytes), Ok(())) = (ability, answer) {
             self.xattr_bytes_had = self.xattr_bytes_had.max(*bytes);
+        }
+        if let Ability::Target(bytes) = ability {
+            match answer {
+                Ok(()) => self.target_had = self.target_had.max(*bytes),
+                Err(_) => self.target_refused = Some(self.target_refused.map_or(*bytes, |least| least.min(*bytes))),
+            }
         }
         self.answers.insert(ability.clone(), answer);
         Ok(())
@@ -251,12 +278,13 @@ fn try_out(storage: &dyn Storage, job: &Handle, ability: &Ability) -> Result<(),
         Ability::Mode(mode) => storage.chmod(job, subject, *mode),
         Ability::XattrBytes(bytes) => try_xattr_bytes(storage, job, *bytes),
         Ability::Size(size) => try_size(storage, job, *size),
+        Ability::Target(bytes) => try_target(storage, job, *bytes),
         Ability::Name(name) => storage
             .create(job, name, SUBJECT_MODE)
             .and_then(|file| storage.close(&file)),
         Ability::Modes | Ability::Behaviour(_) => Ok(()),
     };
-    let needs_subject = !matches!(ability, Ability::Node(_) | Ability::Name(_));
+    let needs_subject = !matches!(ability, Ability::Node(_) | Ability::Name(_) | Ability::Target(_));
     let tried = match attempt() {
         Err(Errno::NOENT) if needs_subject => {
             exists_is_fine(
@@ -322,6 +350,12 @@ fn try_xattr_bytes(storage: &dyn Storage, job: &Handle, bytes: u64) -> Result<()
         return tried.map_err(|_| Errno::TOOBIG);
     }
     tried
+}
+
+/// Each length under a name of its own, for a link that is there says nothing of another one.
+fn try_target(storage: &dyn Storage, job: &Handle, bytes: usize) -> Result<(), Errno> {
+    let target = OsString::from("x".repeat(bytes));
+    storage.symlink(&target, job, &named(&format!("target-{bytes}")))
 }
 
 /// A size that cannot be had for want of room is not one that the storage refuses.
@@ -390,6 +424,27 @@ mod tests {
         known.learn(&exact, Trial::Answer(Ok(()))).expect("learned");
         assert_eq!(known.ask(&Ability::Size(size - 1)), Ok(Ok(())));
         assert!(known.ask(&Ability::Size(size + 1)).is_err());
+    }
+
+    /// A target of 1024 bytes was acknowledged on XFS, which takes 1023, and the job could never be published.
+    #[test]
+    fn a_target_is_tried_at_its_longest_and_exactly_where_that_is_refused() {
+        let mut known = Abilities::default();
+        let longest = Ability::Target(TARGET_LONGEST_BYTES);
+        assert_eq!(known.ask(&Ability::Target(1022)), Ok(Ok(())));
+        assert_eq!(known.ask(&Ability::Target(1023)), Err(longest.clone()));
+        let refused = Trial::Answer(Err(Errno::NAMETOOLONG));
+        known.learn(&longest, refused).expect("learned");
+        assert_eq!(known.ask(&Ability::Target(1024)), Err(Ability::Target(1024)));
+        known.learn(&Ability::Target(1024), refused).expect("learned");
+        known
+            .learn(&Ability::Target(1023), Trial::Answer(Ok(())))
+            .expect("learned");
+        assert_eq!(known.ask(&Ability::Target(1023)), Ok(Ok(())));
+        assert_eq!(known.ask(&Ability::Target(2000)), Ok(Err(Errno::NAMETOOLONG)));
+        let mut known = Abilities::default();
+        known.learn(&longest, Trial::Answer(Ok(()))).expect("learned");
+        assert_eq!(known.ask(&Ability::Target(2000)), Ok(Ok(())));
     }
 
     #[test]

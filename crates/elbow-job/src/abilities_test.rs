@@ -321,3 +321,32 @@ fn names_beyond_those_that_a_file_can_have_are_refused_at_once() {
     let native = std::fs::hard_link(&path, disk.path("beyond")).unwrap_err();
     assert_eq!(native.raw_os_error(), Some(Errno::MLINK.raw_os_error()));
 }
+
+/// XFS takes targets of 1023 bytes: a longer one was acknowledged, and the job could never be published.
+#[test]
+fn a_target_that_is_too_long_for_the_storage_is_refused_at_once() {
+    let fixture = Fixture::refusing(Errno::NAMETOOLONG, |call| {
+        call.operation == Operation::Symlink && call.name.is_some_and(|name| name.as_encoded_bytes().ends_with(b"4095"))
+    });
+    let link = |bytes: usize| {
+        let name = format!("link-{bytes}");
+        let target = "x".repeat(bytes);
+        fixture
+            .job
+            .insist(|job| job.symlink(me(), Ino::ROOT, n(&name), n(&target)))
+    };
+    for bytes in [10, 1022, 1023] {
+        link(bytes).unwrap();
+    }
+    assert_eq!(link(4095).map(drop), Err(Errno::NAMETOOLONG));
+    assert_eq!(link(4096).map(drop), Err(Errno::NAMETOOLONG));
+    assert_eq!(fixture.storage.hook().fired(), 1, "the storage is asked once");
+    fixture.assert_commits();
+    assert_eq!(
+        std::fs::read_link(fixture.dir.path().join("link-1023"))
+            .unwrap()
+            .as_os_str()
+            .len(),
+        1023
+    );
+}

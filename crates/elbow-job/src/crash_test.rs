@@ -767,3 +767,40 @@ fn recovered_actions(storage: &Arc<dyn Storage>, root: &elbow_file::Handle) -> V
     actions.sort_by_key(|action| *action == RecoverAction::Running);
     actions
 }
+
+/// Where the directory of a job that had committed could not be removed (somebody had made the tree immutable), the record was gone by then, and a
+/// recovery said "it had not committed: nothing of it is left", with all of its results there.
+#[test]
+fn of_a_job_that_committed_and_could_not_be_removed_a_recovery_says_so() {
+    for (is_refused, says) in [
+        (true, "it had committed"),
+        (false, "was empty, as before the first step and after the last"),
+    ] {
+        let temp = scratch();
+        old_tree(temp.path());
+        let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
+        let job = begin(faulty.clone(), temp.path(), Publish::Staged);
+        InJob(&job).run(&Op::Create("a".into())).unwrap();
+        job.shared.drain(&mut |_| {}).unwrap();
+        let own = job.staging_path().unwrap().file_name().unwrap().to_owned();
+        let is_there = std::sync::atomic::AtomicBool::new(false);
+        let is_last = move |call: &elbow_file::double::Call<'_>| {
+            let removes = call.operation == Operation::Rmdir && call.name == Some(&own);
+            let was_there = is_there.fetch_or(removes, std::sync::atomic::Ordering::Relaxed);
+            // Or the process has died there, and makes no other call.
+            removes || !is_refused && was_there
+        };
+        faulty
+            .hook()
+            .arm(Plan::fail(elbow_file::Errno::PERM).when(is_last).times(u64::MAX));
+        let ended = job.commit(&mut |_| {});
+        assert!(matches!(ended, Err(JobError::Unfinished { .. })), "{ended:?}");
+        assert!(faulty.hook().fired() > 0);
+        let root = RealStorage::open_root(temp.path()).unwrap();
+        let real: Arc<dyn Storage> = Arc::new(RealStorage);
+        let found = crate::recover(&real, &root, true).unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].message.contains(says), "{found:?}");
+        assert!(temp.path().join("a").exists() && !has_staging(temp.path()));
+    }
+}

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use elbow_file::{Errno, FileType, Handle, RenameMode, Space, Stat, Storage};
+use elbow_file::{Errno, FileType, Handle, Protection, RenameMode, Space, Stat, Storage};
 use parking_lot::{Condvar, Mutex};
 
 use crate::api::{Answer, Attr, Caller, Ino, Listed, OpError, SetAttr, SetIds, XattrMode};
@@ -111,6 +111,12 @@ impl Job {
             home,
             handles_max,
         } = look_at_root(&*storage, &root, path, options.elsewhere.as_ref())?;
+        if stat.protection != Protection::None {
+            return Err(JobError::Protected {
+                path: path.to_owned(),
+                protection: stat.protection,
+            });
+        }
         let spill = spill_file(&options)?;
         let staging_name: Name = OsStr::new(&new_staging_name(stat.mtime)).into();
         let part_name = Name::from(&*part_name(&staging_name));

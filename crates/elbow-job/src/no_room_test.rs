@@ -1,14 +1,15 @@
-//! Random jobs on a disk that is full when their command has ended.
+//! Random jobs on a disk that is full when their command has ended, and jobs of which there is room for nothing.
 
 #![allow(clippy::disallowed_methods, reason = "the test looks at real directories")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use elbow_file::double::{Call, Operation, Plan};
-use elbow_file::{Errno, RealStorage};
+use elbow_file::double::{Call, Faulty, Interposed, Operation, Plan};
+use elbow_file::{Errno, RealStorage, Storage};
 use rand::Rng;
 use rand::rngs::StdRng;
 use rustix::fs::XattrFlags;
@@ -18,7 +19,9 @@ use crate::inherit_test::acl;
 use crate::model::{ACCESS_ACL, DEFAULT_ACL};
 use crate::options::Publish;
 use crate::resume_test::{name_in, real};
-use crate::saved_test::{Testbed, needs_room};
+use crate::saved_test::{
+    Testbed, assert_goes_on, end_with_nothing_stored, needs_room, no_room_from, remove, snapshot_and_time,
+};
 use crate::schedule_test::{InJob, Native, random_op, snapshot};
 use crate::{Job, JobError, Keep, OnConflict, Outcome, resume};
 
@@ -134,4 +137,41 @@ fn random_jobs_end_whole_on_a_disk_that_fills_up() {
         "{kept} of {} kept",
         ends.len()
     );
+}
+
+/// On a disk that was still full `elbow resume` left the bare directory of a job, and the next one took it for a job that had died, and said that
+/// nothing of it was left.
+#[test]
+fn a_restoration_that_cannot_begin_leaves_nothing_and_can_be_tried_again() {
+    let testbed = Testbed::new();
+    let mut n = 0;
+    loop {
+        n += 1;
+        let dir = testbed.fresh("full");
+        let before = snapshot_and_time(&dir);
+        let (outcome, shown) = end_with_nothing_stored(&testbed, &dir, 1);
+        let Outcome::Kept(_, kept) = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert!(kept.is_all_saved && !kept.path.exists(), "{kept:?}");
+        let faulty = Arc::new(Interposed::new(
+            Arc::new(RealStorage),
+            Faulty::new([no_room_from(n, Errno::NOSPC)]),
+        ));
+        let storage: Arc<dyn Storage> = faulty.clone();
+        let restored = testbed.restore(&storage, &dir);
+        let is_kept = std::fs::read_dir(&dir)
+            .unwrap()
+            .flatten()
+            .any(|entry| entry.path().join("kept").exists());
+        if restored.is_ok() || is_kept {
+            assert!(n > 2, "call {n}");
+            break;
+        }
+        assert_eq!(snapshot_and_time(&dir), before, "call {n}");
+        let root = RealStorage::open_root(&dir).unwrap();
+        assert!(crate::recover(&real(), &root, false).unwrap().is_empty(), "call {n}");
+        assert_goes_on(&testbed, &dir, &shown, &format!("call {n}"));
+        remove(&dir);
+    }
 }

@@ -388,8 +388,17 @@ impl<'a> Recovery<'a> {
                     ),
                 ),
                 Ok(None) | Err(_) => {
+                    let listed = self.storage.list(&own.handle);
+                    let is_empty = listed.map_err(error("listing the staging directory in"))?.is_empty();
                     self.roll_back(&tree, name, own, manifest)?;
-                    say(RecoverAction::RolledBack, "it had not committed: nothing of it is left")
+                    // Both look so: the record of what has committed goes just before its directory.
+                    let message = match is_empty {
+                        true => {
+                            "its staging directory was empty, as before the first step and after the last: nothing is left to do"
+                        }
+                        false => "it had not committed: nothing of it is left",
+                    };
+                    say(RecoverAction::RolledBack, message)
                 }
             },
             Err(found) => say(

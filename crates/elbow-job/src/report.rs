@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use elbow_file::{Errno, Time};
+use elbow_file::{Errno, Protection, Time};
 
 use crate::clock::clock;
 use crate::commit::{Failure, Refusal};
@@ -221,6 +221,17 @@ pub enum JobError {
         /// What the storage answered.
         errno: Errno,
     },
+    /// Nothing that is staged in the directory could ever leave it.
+    #[error(
+        "{}: {} (chattr(1)), so that the hidden staging directory of a job could not be taken out of it again; name a directory below it, or ask its \
+         owner for `chattr -{}`", path.display(), protection_words(*protection).0, protection_words(*protection).1
+    )]
+    Protected {
+        /// The directory of the job.
+        path: PathBuf,
+        /// What it is protected from.
+        protection: Protection,
+    },
     /// Written data cannot be spilled.
     #[error("{}: {source}; written data beyond the memory cannot go there, name another directory", path.display())]
     Scratch {
@@ -303,6 +314,14 @@ pub enum JobError {
         /// The directory of the job.
         directory: PathBuf,
     },
+}
+
+/// A protection in words, and the letter of chattr(1).
+fn protection_words(protection: Protection) -> (&'static str, char) {
+    match protection {
+        Protection::AppendOnly => ("append-only", 'a'),
+        Protection::Immutable | Protection::None => ("immutable", 'i'),
+    }
 }
 
 impl JobError {

@@ -25,7 +25,7 @@ use crate::api::Ino;
 use crate::clock::clock;
 use crate::commit::{
     Part, PatchFile, Position, Saved, SavedContent, SavedDir, SavedError, SavedObject, Tree, candidates,
-    put_times_back, write_sealed,
+    put_times_back, remove_job_dir, write_sealed,
 };
 use crate::execute::{Executor, Journal, open_writable, probe_links, set_attributes, write_zeros};
 use crate::found::{THREADS, error, look_at, read_journal_to, waits};
@@ -212,11 +212,25 @@ fn make_own_directory(storage: &dyn Storage, root: &Handle, saved: &Saved) -> Re
         lock: Lock::default(),
         manifest: &|home| Manifest::of_this_process(clock(), times, command, home),
     };
-    let job = stager.stage(root, Path::new(""), times)?.ok_or(Errno::NOENT)?;
-    // While its lock is ours: a recovery would take it for a dead job later.
-    kept::keep(storage, &job)?;
-    put_times_back(storage, root, times)?;
-    Ok((job, stager.lock))
+    let made = stager.stage(root, Path::new(""), times).and_then(|job| {
+        let job = job.ok_or(Errno::NOENT)?;
+        // While its lock is ours: a recovery would take it for a dead job later.
+        kept::keep(storage, &job)?;
+        put_times_back(storage, root, times)?;
+        Ok(job)
+    });
+    match made {
+        Ok(job) => Ok((job, stager.lock)),
+        // Somebody else is making it.
+        Err(Errno::EXIST) => Err(Errno::EXIST),
+        Err(errno) => {
+            // Else it looked like a job that had died, and the next one said that nothing of it was left.
+            let tree = Tree::new(storage, root.clone(), THREADS).of_job(None, &stager.lock);
+            let _ = remove_job_dir(&tree, &saved.job, &StepCounter::default());
+            let _ = put_times_back(storage, root, times);
+            Err(errno)
+        }
+    }
 }
 
 /// Makes staging directories as a job does.

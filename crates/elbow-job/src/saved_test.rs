@@ -20,7 +20,7 @@ use crate::options::Publish;
 use crate::report::{Phase, RecoverAction};
 use crate::resume_test::{name_in, real};
 use crate::scenes_test::{old_tree, operations};
-use crate::schedule_test::{InJob, Op, scratch, snapshot};
+use crate::schedule_test::{InJob, Op, Snapshot, scratch, snapshot};
 use crate::{
     Cause, Ino, Job, JobError, Keep, OnConflict, Options, Outcome, SavedJob, SetAttr, SetIds, SetTime, XattrMode,
     drop_saved, restore, resume, saved_jobs,
@@ -297,7 +297,7 @@ pub(crate) fn needs_room(call: &elbow_file::double::Call<'_>) -> bool {
     )
 }
 
-fn no_room_from(n: u64, errno: Errno) -> Plan {
+pub(crate) fn no_room_from(n: u64, errno: Errno) -> Plan {
     Plan::fail(errno).when(needs_room).nth(n).times(u64::MAX)
 }
 
@@ -545,36 +545,40 @@ fn what_is_refused_is_saved_when_published_eagerly() {
     one_refusal_at_any_call(Publish::Eager);
 }
 
+/// A job of which the storage takes nothing from the `n`-th call on that needs room, and what it has shown.
+pub(crate) fn end_with_nothing_stored(testbed: &Testbed, dir: &Path, n: u64) -> (Outcome, Tree) {
+    let (faulty, job) = testbed.begin_faulty(dir, Publish::Staged);
+    job.by_hand(true);
+    for op in [
+        Op::Mkdir("new".to_owned()),
+        Op::Create("new/a".to_owned()),
+        Op::Write("new/a".to_owned(), 0, b"content".to_vec()),
+        Op::Write("keep/log".to_owned(), 7, b" and new".to_vec()),
+        Op::Create("keep/fresh".to_owned()),
+    ] {
+        InJob(&job).run(&op).unwrap();
+    }
+    let shown = shown(&job);
+    faulty.hook().arm(no_room_from(n, Errno::NOSPC));
+    job.by_hand(false);
+    let outcome = job.commit_or_keep(Keep::Complete, &mut |_| {});
+    assert!(is_saved(&outcome), "{n}: {outcome:?}");
+    (outcome.unwrap(), shown)
+}
+
+pub(crate) fn snapshot_and_time(dir: &Path) -> (Snapshot, std::time::SystemTime) {
+    (snapshot(dir), std::fs::metadata(dir).unwrap().modified().unwrap())
+}
+
 /// A job of which the storage has taken nothing at all, not even its own directory.
 #[test]
 fn a_job_that_has_no_directory_yet_is_saved_whole() {
     let testbed = Testbed::new();
     for n in 1..=3 {
         let dir = testbed.fresh("none");
-        let (faulty, job) = testbed.begin_faulty(&dir, Publish::Staged);
-        job.by_hand(true);
-        for op in [
-            Op::Mkdir("new".to_owned()),
-            Op::Create("new/a".to_owned()),
-            Op::Write("new/a".to_owned(), 0, b"content".to_vec()),
-            Op::Write("keep/log".to_owned(), 7, b" and new".to_vec()),
-            Op::Create("keep/fresh".to_owned()),
-        ] {
-            InJob(&job).run(&op).unwrap();
-        }
-        let (shown, before) = (
-            shown(&job),
-            (snapshot(&dir), std::fs::metadata(&dir).unwrap().modified().unwrap()),
-        );
-        faulty.hook().arm(no_room_from(n, Errno::NOSPC));
-        job.by_hand(false);
-        let outcome = job.commit_or_keep(Keep::Complete, &mut |_| {});
-        assert!(is_saved(&outcome), "{n}: {outcome:?}");
-        assert_eq!(
-            (snapshot(&dir), std::fs::metadata(&dir).unwrap().modified().unwrap()),
-            before,
-            "{n}: nothing of it is left there"
-        );
+        let before = snapshot_and_time(&dir);
+        let (_, shown) = end_with_nothing_stored(&testbed, &dir, n);
+        assert_eq!(snapshot_and_time(&dir), before, "{n}: nothing of it is left there");
         assert_goes_on(&testbed, &dir, &shown, &format!("call {n}"));
         remove(&dir);
     }

@@ -68,23 +68,24 @@ impl Connection {
         if rustix::process::geteuid().is_root() {
             // Whoever comes to it in the namespace comes on the way that leads to the directory itself.
             let (device, mount) = detached(place, true)?;
-            watch(watcher.device(&mount, Path::new(""), place.path()))?;
+            watch(watcher.device(&mount, Path::new(""), &source_text(place.path())))?;
             return Ok(Self {
                 device: Some(device),
                 mount: Mount::Detached(mount),
             });
         }
         if user_namespace::is_needed() {
-            let (device, mount) = user_namespace::mount(place.path(), attributes(place.flags()))?;
-            watch(watcher.device(&mount, Path::new(""), place.path()))?;
+            let source = source_text(place.path());
+            let (device, mount) = user_namespace::mount(&source, attributes(place.flags()))?;
+            watch(watcher.device(&mount, Path::new(""), &source))?;
             return Ok(Self {
                 device: Some(device),
                 mount: Mount::Detached(mount),
             });
         }
         let hidden = HiddenMountPoint::new(watcher)?;
-        let device = fusermount(&hidden.0, place.path())?;
-        watch(watcher.device(CWD, &hidden.0, place.path()))?;
+        let device = fusermount(&hidden.0, place)?;
+        watch(watcher.device(CWD, &hidden.0, &source_text(place.path())))?;
         Ok(Self {
             device: Some(device),
             mount: Mount::Hidden(hidden),
@@ -102,15 +103,15 @@ impl Connection {
         watch(watcher.mount(mount_point))?;
         let mount = Mount::At(mount_point.to_owned());
         if !rustix::process::geteuid().is_root() {
-            let device = fusermount(mount_point, place.path())?;
-            watch(watcher.device(CWD, mount_point, place.path()))?;
+            let device = fusermount(mount_point, place)?;
+            watch(watcher.device(CWD, mount_point, &source_text(place.path())))?;
             return Ok(Self {
                 device: Some(device),
                 mount,
             });
         }
         let (device, detached) = detached(place, !place.is_closed_from(mount_point)?)?;
-        watch(watcher.device(&detached, Path::new(""), place.path()))?;
+        watch(watcher.device(&detached, Path::new(""), &source_text(place.path())))?;
         rustix::mount::move_mount(&detached, "", CWD, mount_point, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             .map_err(|errno| failed(Step::Attach, errno))?;
         Ok(Self {
@@ -206,7 +207,7 @@ fn mount_device(device: &OwnedFd, place: &JobDirectory, for_others: bool) -> Res
     use rustix::mount::{fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen};
     let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let set = |key: &str, value: &OsStr| fsconfig_set_string(context.as_fd(), key, value);
-    set("source", place.path().as_os_str())?;
+    set("source", source_text(place.path()).as_os_str())?;
     set("subtype", OsStr::new("elbow"))?;
     set("fd", OsStr::new(&device.as_raw_fd().to_string()))?;
     set("rootmode", OsStr::new("40000"))?;
@@ -232,8 +233,26 @@ fn raise_readahead(root: &OwnedFd) -> std::io::Result<()> {
     std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), READAHEAD_KIB)
 }
 
+/// What a mount says that it shows: its directory, or the end of a path that is longer than the kernel takes.
+fn source_text(directory: &Path) -> PathBuf {
+    /// So many bytes a value of fsconfig(2) may have, without the NUL behind it.
+    const BYTES_MAX: usize = 255;
+    const LEFT_OUT: &str = "…";
+    let path = directory.as_os_str().as_bytes();
+    if path.len() <= BYTES_MAX {
+        return directory.to_owned();
+    }
+    let tail = &path[path.len() - (BYTES_MAX - LEFT_OUT.len())..];
+    // What is left of a character that is cut goes too.
+    const LATER_BYTES_MAX: usize = 3;
+    let is_later = |byte: &&u8| **byte & 0b1100_0000 == 0b1000_0000;
+    let cut = tail.iter().take(LATER_BYTES_MAX).take_while(is_later).count();
+    PathBuf::from(OsString::from_vec([LEFT_OUT.as_bytes(), &tail[cut..]].concat()))
+}
+
 fn attributes(below: StatVfsMountFlags) -> MountAttrFlags {
     let mut flags = MountAttrFlags::MOUNT_ATTR_NOATIME;
+    flags.set(MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW, follows_no_links(below));
     flags.set(
         MountAttrFlags::MOUNT_ATTR_NOSUID,
         below.contains(StatVfsMountFlags::NOSUID),
@@ -247,6 +266,13 @@ fn attributes(below: StatVfsMountFlags) -> MountAttrFlags {
         below.contains(StatVfsMountFlags::NOEXEC),
     );
     flags
+}
+
+/// Links on this mount are read and not followed (`nosymfollow`, mount(8)).
+pub(crate) fn follows_no_links(flags: StatVfsMountFlags) -> bool {
+    /// `ST_NOSYMFOLLOW`, which no library names.
+    const NO_SYMLINKS: StatVfsMountFlags = StatVfsMountFlags::from_bits_retain(0x2000);
+    flags.contains(NO_SYMLINKS)
 }
 
 fn random() -> Result<u64, MountError> {
@@ -263,11 +289,11 @@ fn watch(told: std::io::Result<()>) -> Result<(), MountError> {
 
 /// Mounts by the setuid helper, which sends the open `/dev/fuse` back over a socket.
 /// Source: the protocol of libfuse's `fusermount3` (`_FUSE_COMMFD`).
-fn fusermount(mount_point: &Path, source: &Path) -> Result<OwnedFd, MountError> {
+fn fusermount(mount_point: &Path, place: &JobDirectory) -> Result<OwnedFd, MountError> {
     check_device()?;
     let io = |error: std::io::Error| failed(Step::Mount, errno_of(&error));
     let (ours, theirs) = UnixStream::pair().map_err(io)?;
-    let mut child = spawn_fusermount(mount_point, source, &theirs)?;
+    let mut child = spawn_fusermount(mount_point, place, &theirs)?;
     drop(theirs);
     let device = receive_descriptor(&ours);
     let mut message = String::new();
@@ -292,9 +318,17 @@ fn check_device() -> Result<(), MountError> {
 }
 
 #[allow(unsafe_code)]
-fn spawn_fusermount(mount_point: &Path, source: &Path, socket: &UnixStream) -> Result<std::process::Child, MountError> {
-    let mut options = OsString::from("default_permissions,subtype=elbow,fsname=");
-    options.push(escape(source.as_os_str()));
+fn spawn_fusermount(
+    mount_point: &Path,
+    place: &JobDirectory,
+    socket: &UnixStream,
+) -> Result<std::process::Child, MountError> {
+    let mut options = OsString::from("default_permissions,subtype=elbow,");
+    if place.flags().contains(StatVfsMountFlags::NOEXEC) {
+        options.push("noexec,");
+    }
+    options.push("fsname=");
+    options.push(escape(source_text(place.path()).as_os_str()));
     let socket = socket.as_raw_fd();
     let mut command = Command::new(FUSERMOUNT);
     command
@@ -368,6 +402,28 @@ mod tests {
     fn flags_of_the_file_system_below_are_kept() {
         let flags = attributes(StatVfsMountFlags::NOSUID | StatVfsMountFlags::NOEXEC);
         assert!(flags.contains(MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC));
-        assert!(!flags.contains(MountAttrFlags::MOUNT_ATTR_NODEV));
+        let others = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW;
+        assert!(!flags.intersects(others));
+        let flags = attributes(StatVfsMountFlags::from_bits_retain(0x2000));
+        assert!(flags.contains(MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW));
+    }
+
+    /// Over a directory with a longer path there was no job at all: the kernel said EINVAL to the whole mount.
+    #[test]
+    fn a_path_that_is_too_long_for_the_kernel_is_shortened_to_its_end() {
+        for bytes in [1, 254, 255] {
+            let path = PathBuf::from(format!("/{}", "x".repeat(bytes - 1)));
+            assert_eq!(source_text(&path), path, "{bytes}");
+        }
+        for bytes in [256_usize, 257, 600, 3000] {
+            for letter in ["x", "é", "語", "🦀"] {
+                let path = format!("/{}end", letter.repeat((bytes - 4).div_ceil(letter.len())));
+                let shown = source_text(Path::new(&path)).into_os_string().into_string();
+                let shown = shown.expect("no character is cut");
+                assert!((252..=255).contains(&shown.len()), "{letter}: {}", shown.len());
+                let tail = shown.strip_prefix('…').expect("it says that something is left out");
+                assert!(path.ends_with(tail), "{shown}");
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@ use elbow_file::Errno;
 use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags};
 
 use crate::mount_error::{MountError, unreachable};
-use crate::mount_table::{file_system_of, nested_mounts};
+use crate::mount_table::{Location, file_system_of, location_of, nested_mounts};
 use crate::passed::PassedThrough;
 use crate::real_path::directory;
 
@@ -116,17 +116,18 @@ impl JobDirectory {
         Ok(places)
     }
 
-    /// Checks that directories lie apart.
+    /// Checks that directories lie apart, by whatever paths they are reached.
     ///
     /// # Errors
     /// The first two that do not.
     pub fn lie_apart(places: &[Self]) -> Result<(), MountError> {
-        for (i, inner) in places.iter().enumerate() {
-            let holds_it = |(j, outer): &(usize, &Self)| *j != i && inner.path.starts_with(&outer.path);
-            if let Some((_, outer)) = places.iter().enumerate().find(holds_it) {
+        let located: Vec<_> = places.iter().map(|place| (place, location_of(&place.path))).collect();
+        for (i, inner) in located.iter().enumerate() {
+            let holds_it = |(j, outer): &(usize, &(&Self, _))| *j != i && holds(outer, inner);
+            if let Some((_, (outer, _))) = located.iter().enumerate().find(holds_it) {
                 return Err(MountError::Overlapping {
                     outer: outer.path.clone(),
-                    inner: inner.path.clone(),
+                    inner: inner.0.path.clone(),
                 });
             }
         }
@@ -154,6 +155,27 @@ impl JobDirectory {
     pub(crate) fn flags(&self) -> StatVfsMountFlags {
         self.flags
     }
+}
+
+/// Is one directory the other, or in it? It may be mounted at another place too (`mount --bind`): then the mounts say where in their file system
+/// the two are, and the directory at that place tells whether that is so (the table does not know what is in what of an NFS server).
+fn holds(
+    (outer, at): &(&JobDirectory, Option<Location>),
+    (inner, inner_at): &(&JobDirectory, Option<Location>),
+) -> bool {
+    if inner.path.starts_with(&outer.path) {
+        return true;
+    }
+    let (Some(at), Some(inner_at)) = (at, inner_at) else {
+        return false;
+    };
+    let below = inner_at.path.strip_prefix(&at.path);
+    below.is_ok_and(|below| at.device == inner_at.device && is_same(&outer.path.join(below), &inner.path))
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    let object = |path| rustix::fs::stat(path).map(|found| (found.st_dev, found.st_ino));
+    matches!((object(one), object(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// May everybody search a directory? An access control list can deny it to some: then not.

@@ -196,6 +196,13 @@ fn overlap(outer: &Path, inner: &Path) -> String {
     if outer == inner {
         return format!("{} is named twice; name it once", inner.display());
     }
+    if !inner.starts_with(outer) {
+        return format!(
+            "{} is {}, or lies in it, mounted at another place; name only one of them",
+            inner.display(),
+            outer.display()
+        );
+    }
     format!(
         "{} is inside {}; name only the outer one",
         inner.display(),

@@ -79,6 +79,35 @@ pub fn file_system_of(path: &Path) -> Result<MountedFileSystem, MountError> {
     })
 }
 
+/// Where in its file system a directory is, whatever of that is mounted where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Location {
+    /// The number of the file system's device, as `major:minor`.
+    pub(crate) device: Vec<u8>,
+    /// From the root of the file system on.
+    pub(crate) path: PathBuf,
+}
+
+/// `None` where the table does not say.
+pub(crate) fn location_of(path: &Path) -> Option<Location> {
+    let found = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok()?;
+    location_in(&mount_table().ok()?, found.stx_mnt_id, path)
+}
+
+fn location_in(table: &[u8], mount: u64, path: &Path) -> Option<Location> {
+    let id = mount.to_string();
+    let lines = table
+        .split(|&b| b == b'\n')
+        .map(|line| line.split(|&b| b == b' ').collect::<Vec<_>>());
+    let mut of_mount = lines.filter(|fields| fields.first() == Some(&id.as_bytes()));
+    let fields = of_mount.next()?;
+    let below = path.strip_prefix(unescape(fields.get(4)?)).ok()?;
+    Some(Location {
+        device: fields.get(2)?.to_vec(),
+        path: unescape(fields.get(3)?).join(below).components().collect(),
+    })
+}
+
 /// Where sshfs(1) has what it shows at a directory, or above it: `[USER@]HOST` and the path there of that directory; a relative path is below the home
 /// directory. `None` where something else is mounted.
 ///
@@ -193,6 +222,16 @@ mod tests {
             31 22 0:26 / /odd\\ rw - tmpfs tmpfs rw\n";
         let points: Vec<_> = mount_points(table).collect();
         assert_eq!(points, ["/", "/data/my disk", "/odd\\"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_directory_is_found_in_its_file_system_by_each_of_its_mounts() {
+        let table = b"30 1 8:1 / /data rw - ext4 /dev/a rw\n31 1 8:1 /a/sub\\040x /mnt/alias rw - ext4 /dev/a rw\n";
+        let at = |mount, path: &str| location_in(table, mount, Path::new(path)).map(|found| found.path);
+        assert_eq!(at(30, "/data/a"), Some("/a".into()));
+        assert_eq!(at(31, "/mnt/alias"), Some("/a/sub x".into()));
+        assert_eq!(at(31, "/mnt/alias/in"), Some("/a/sub x/in".into()));
+        assert_eq!(at(32, "/data"), None);
     }
 
     #[test]

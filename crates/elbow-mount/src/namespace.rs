@@ -16,7 +16,7 @@
 
 #![allow(clippy::disallowed_methods)] // mount points, devices and /proc: not the storage of a job
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -26,12 +26,12 @@ use std::process::Command;
 
 use elbow_file::Errno;
 use rustix::fs::{CWD, Mode};
-use rustix::mount::{MountPropagationFlags, MoveMountFlags};
+use rustix::mount::{MountAttrFlags, MountPropagationFlags, MoveMountFlags};
 use rustix::pipe::PipeFlags;
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-use crate::connection::{Connection, MountSource};
+use crate::connection::{Connection, MountSource, follows_no_links};
 use crate::copies::Copies;
 use crate::id_maps::IdMaps;
 use crate::job_directory::JobDirectory;
@@ -67,6 +67,8 @@ pub struct NamespaceEntry {
 struct Attachment {
     source: Mounted,
     target: CString,
+    /// As on the file system below (`nosymfollow`).
+    follows_no_links: bool,
 }
 
 /// A source that lives as long as the child needs it.
@@ -181,7 +183,13 @@ impl Attachment {
                 let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
                 rustix::mount::move_mount(mount, c"", CWD, self.target.as_c_str(), flags)
             }
-            Mounted::Path(path) => rustix::mount::mount_bind(path.as_c_str(), self.target.as_c_str()),
+            Mounted::Path(path) => {
+                rustix::mount::mount_bind(path.as_c_str(), self.target.as_c_str())?;
+                if self.follows_no_links {
+                    follow_no_links(&self.target)?;
+                }
+                Ok(())
+            }
         }
     }
 }
@@ -195,7 +203,30 @@ fn attachment(connection: &Connection, place: &JobDirectory) -> io::Result<Attac
     Ok(Attachment {
         source,
         target: c_string(place.path())?,
+        follows_no_links: follows_no_links(place.flags()),
     })
+}
+
+/// `fusermount3` knows no such option; in our own namespace a mount may be given what it lacks (mount_setattr(2)).
+#[allow(unsafe_code)]
+fn follow_no_links(target: &CStr) -> Result<(), Errno> {
+    let set = MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW.bits();
+    let attributes = [u64::from(set), 0, 0, 0];
+    // SAFETY: `target` ends with a NUL, and the four words are a `struct mount_attr`, which the kernel only reads.
+    let failed = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            target.as_ptr(),
+            0,
+            attributes.as_ptr(),
+            size_of_val(&attributes),
+        )
+    };
+    match failed {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
+    }
 }
 
 fn c_string(path: &Path) -> io::Result<CString> {
@@ -280,6 +311,7 @@ mod tests {
         let missing = Attachment {
             source: Mounted::Path(c"/nowhere/a".into()),
             target: c"/nowhere/b".into(),
+            follows_no_links: false,
         };
         let entry = NamespaceEntry {
             attachments: vec![missing],

@@ -79,9 +79,10 @@ fn errno_in(cause: &(dyn std::error::Error + 'static)) -> Option<i32> {
 
 fn path_in<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Path> {
     let of_job = || match cause.downcast_ref::<JobError>()? {
-        JobError::Storage { path, .. } | JobError::Damaged { path, .. } | JobError::Scratch { path, .. } => {
-            Some(&**path)
-        }
+        JobError::Storage { path, .. }
+        | JobError::Damaged { path, .. }
+        | JobError::Scratch { path, .. }
+        | JobError::Protected { path, .. } => Some(&**path),
         JobError::Unfinished { directory, .. } => Some(&**directory),
         _ => None,
     };

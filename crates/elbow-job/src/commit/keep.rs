@@ -20,6 +20,7 @@ use elbow_file::{Access, Errno, Handle, RenameMode, Storage};
 use super::draft;
 use super::leftovers::{Leftovers, put_times_back};
 use super::record::{Patch, Record};
+use super::sealed::write_sealed;
 use super::tree::Tree;
 use crate::closed;
 use crate::execute::STAGING_MODE;
@@ -132,17 +133,6 @@ impl RemainingWork {
         }
         self.drafted.give_name(storage, job, RESUME, &self.record)
     }
-}
-
-/// Writes a file that is whole and durable before it has its name, in a job's own directory.
-pub(crate) fn write_sealed(storage: &dyn Storage, job: &Handle, name: &OsStr, bytes: &[u8]) -> Result<(), Errno> {
-    let draft = OsStr::new(RECORD_DRAFT);
-    none_if_missing(storage.unlink(job, draft))?;
-    let file = storage.create(job, draft, PRIVATE_FILE_MODE)?;
-    storage.write(&file, &[IoSlice::new(bytes)], 0)?;
-    storage.sync(&file)?;
-    lost_answers::rename(storage, (job, draft), (job, name), RenameMode::Replace)?;
-    sync_dir(storage, job)
 }
 
 /// Moves a directory that its owner may not write: its entry `..` changes.

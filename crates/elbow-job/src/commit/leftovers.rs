@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use elbow_file::{Errno, Handle, Storage, Time};
 
+use super::record::Record;
+use super::sealed::write_sealed;
 use super::tree::{Part, Tree};
 use crate::closed;
 use crate::job_files::DONE;
@@ -129,11 +131,19 @@ pub(crate) fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, counter: &St
     let removed = remove_trees(storage, &others, tree.threads, counter);
     removed.into_iter().collect::<Result<(), Errno>>()?;
     tree.give_up_lock();
+    let mut was_done = false;
     for name in LAST.into_iter().filter(|name| was_kept || *name != DROPPED) {
-        none_if_missing(storage.unlink(&job, OsStr::new(name)))?;
+        let was_there = none_if_missing(storage.unlink(&job, OsStr::new(name)))?.is_some();
+        was_done |= was_there && name == DONE;
     }
     // Who looks at the manifest at this moment has it open.
-    retried(|| none_if_missing(storage.rmdir(&tree.root, staging_name)).map(|_| ()))
+    let removed = retried(|| none_if_missing(storage.rmdir(&tree.root, staging_name)).map(|_| ()));
+    if removed.is_err() && was_done {
+        // What stays must not be taken for a job that has not committed. All steps are done, so a record of none will do; and without room for
+        // that the directory says nothing.
+        let _ = write_sealed(storage, &job, OsStr::new(DONE), &Record::default().encode());
+    }
+    removed
 }
 
 /// A directory of somebody else keeps the time of the roll back.

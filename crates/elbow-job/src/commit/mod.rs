@@ -13,6 +13,7 @@ mod prepare;
 mod record;
 mod save;
 mod saved;
+mod sealed;
 mod server;
 mod staged;
 mod tree;
@@ -48,7 +49,7 @@ pub(crate) use apply::Apply;
 pub(crate) use check::{Expectations, conflicts_since};
 pub(crate) use failure::{Failure, Refusal};
 use keep::RemainingWork;
-pub(crate) use keep::{RecordDraft, lost_content, write_sealed, write_why};
+pub(crate) use keep::{RecordDraft, lost_content, write_why};
 pub(crate) use leftovers::{Leftovers, StagingHolder, put_times_back, remove_job_dir, remove_leftovers, remove_part};
 pub(crate) use prepare::last_look;
 #[cfg(test)]
@@ -58,6 +59,7 @@ pub(crate) use saved::{
     Content as SavedContent, Object as SavedObject, PatchFile, Position, Saved, SavedDir, SavedError, candidates,
     find_left, find_saved,
 };
+pub(crate) use sealed::write_sealed;
 pub(crate) use staged::StagedJob;
 pub(crate) use tree::{Part, Tree};
 pub(crate) use turn::{Turn, no_turn, remove_old_turn};

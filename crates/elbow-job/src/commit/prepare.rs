@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use elbow_file::{Errno, Stat};
+use elbow_file::{Errno, Handle, Protection, Stat};
 
 use super::content::try_target;
 use super::failure::{Failure, Refusal};
@@ -32,6 +32,7 @@ pub(crate) fn last_look(
 ) -> Result<(), Cause> {
     let unseen = |errno| Cause::Storage("looking at what the job changes".into()).with(errno);
     let mut refused = rehearse(record, tree);
+    refused.extend(protected(record, tree));
     refused.extend(server::refusals(record, tree, job, note).map_err(unseen)?);
     if !refused.is_empty() {
         return Err(cause_of(&refused, clock()));
@@ -81,6 +82,27 @@ fn rehearse(record: &Record, tree: &Tree<'_>) -> Vec<Failure> {
         })
     });
     refused.into_iter().flatten().collect()
+}
+
+/// The directories that somebody has made append-only or immutable since the job put a staging directory into them: that could not be taken away
+/// any more when all is published.
+fn protected(record: &Record, tree: &Tree<'_>) -> Vec<Failure> {
+    let top = PathBuf::new();
+    let dirs: Vec<&PathBuf> = record.staged.iter().chain([&top]).collect();
+    let found = parallel(&dirs, tree.threads, |dir| {
+        let look = |dir: Handle| tree.storage.stat_handle(&dir);
+        // What else is wrong with it is not asked here.
+        let is_protected = tree
+            .dir(dir)
+            .and_then(look)
+            .is_ok_and(|found| found.protection != Protection::None);
+        is_protected.then(|| Failure {
+            step: "remove the staging directory of",
+            path: dir.to_path_buf(),
+            refusal: Refusal::Errno(Errno::PERM),
+        })
+    });
+    found.into_iter().flatten().collect()
 }
 
 fn look(tree: &Tree<'_>, path: &Path) -> Result<Option<Stat>, Errno> {

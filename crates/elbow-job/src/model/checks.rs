@@ -27,7 +27,7 @@ impl Checks<'_> {
     }
 
     /// Fails for an object that may not be renamed, removed, linked or given other attributes, and for a directory that no name
-    /// may leave.
+    /// may leave: nor may one come to it, for what is staged in it could never leave it again.
     pub(super) fn unprotected(&self, ino: Ino) -> Result<(), Errno> {
         match self.inodes.protection(ino) {
             Protection::None => Ok(()),

@@ -48,7 +48,7 @@ impl Model {
             return Err(Errno::NOENT.into());
         }
         self.checks().writable(parent)?;
-        self.checks().mutable(parent)?;
+        self.checks().unprotected(parent)?;
         of_name(name).map_or(Ok(()), |ability| self.traits.able(&ability))
     }
 
@@ -76,12 +76,14 @@ impl Model {
         if new.target.is_some_and(|target| target.is_empty()) {
             return Err(Errno::NOENT.into());
         }
-        if new.target.is_some_and(|target| target.len() >= TARGET_MAX_BYTES) {
+        let target_bytes = new.target.map_or(0, OsStr::len);
+        if target_bytes >= TARGET_MAX_BYTES {
             return Err(Errno::NAMETOOLONG.into());
         }
         if !matches!(new.kind, FileType::File | FileType::Dir) {
             self.traits.able(&Ability::Node(new.kind))?;
         }
+        self.traits.able(&Ability::Target(target_bytes))?;
         let mut inode = new_inode(caller, &self.inodes.at(parent).inheritance(), new, self.now);
         self.expect_owner(&mut inode)?;
         // After all checks: nothing gives the promise back when one of them refuses.

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::loop_disk::LoopDisk;
 use crate::ordinary_user::{USER, as_user};
-use crate::test_dir::{TestDir, unavailable};
+use crate::test_dir::{TestDir, unavailable, wait_for};
 
 /// A ground of the user's own, in which root then does something.
 fn own_ground(seed: &str, then: &str) -> TestDir {
@@ -130,6 +130,76 @@ fn immutable_and_append_only_files() {
     assert_eq!(test_dir.content("log"), b"linemore");
     mark("-i", &["d/fixed"]);
     mark("-a", &["log"]);
+}
+
+/// What a job stages in an append-only directory (chattr +a) can never be taken out of it. Every job that made something in one was committed, and then "1 of its
+/// steps failed", for ever: no recovery could end it.
+#[test]
+fn append_only_directories() {
+    let Some(disk) = LoopDisk::new(64 << 20) else { return };
+    let test_dir = TestDir::at(&disk.path(), "mkdir -p s/in; printf old > s/log; printf x > top");
+    let mark = |flag: &str, path: &str| {
+        let marked = Command::new("chattr").arg(flag).arg(test_dir.work(path)).status();
+        assert!(marked.expect("chattr").success());
+    };
+    mark("+a", "s");
+    let before = test_dir.snapshot();
+    for script in [
+        "echo x > s/n",
+        "mkdir s/n",
+        "ln -s x s/n",
+        "ln top s/n",
+        "mv top s/n",
+        "mkfifo s/n",
+        "rm s/log",
+    ] {
+        let run = test_dir.job(&[], &format!("({script}) 2>&1; true"));
+        run.assert_code(0);
+        assert!(run.out.contains("not permitted"), "{script}: {}", run.out);
+        test_dir.assert_equals(&before);
+    }
+    // What is in it is nobody's concern.
+    test_dir
+        .job(&[], "set -e; printf more >> s/log; printf y > s/in/f; printf z > top")
+        .assert_code(0);
+    assert_eq!(test_dir.content("s/log"), b"oldmore");
+    test_dir.assert_no_staging();
+    // It became so while the job ran.
+    mark("-a", "s");
+    let script = "echo x > s/n; : > \"$OUT/made\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
+    let job = test_dir.start_job(&["--no-keep"], script);
+    wait_for("staging in s", || {
+        let mut names = std::fs::read_dir(test_dir.work("s")).expect("a directory").flatten();
+        names.any(|entry| entry.file_name().as_encoded_bytes().starts_with(b".elbow-"))
+    });
+    mark("+a", "s");
+    test_dir.touch_outside("go");
+    let run = job.finish();
+    run.assert_code(125);
+    assert!(
+        run.err.contains("not permitted") && !run.err.contains("is committed"),
+        "{}",
+        run.err
+    );
+    assert!(!test_dir.work("s/n").exists());
+    mark("-a", "s");
+    test_dir.elbow(&["recover", "."]).assert_code(0);
+    test_dir.assert_no_staging();
+    for flag in ["a", "i"] {
+        mark(&format!("+{flag}"), "");
+        let run = test_dir.job(&[], "touch \"$OUT/ran\"");
+        mark(&format!("-{flag}"), "");
+        run.assert_code(125);
+        // access(2) says so of what is immutable already.
+        let words = if flag == "a" {
+            "append-only (chattr"
+        } else {
+            "you may not write there"
+        };
+        assert!(run.err.contains(words), "{}", run.err);
+        assert!(!test_dir.outside("ran").exists(), "COMMAND ran");
+        test_dir.assert_no_staging();
+    }
 }
 
 /// A container's overlayfs does not rename a directory of its lower layer: it is removed where it is.
