@@ -32,24 +32,25 @@ impl Anchor {
     pub fn of(connection: &Connection, place: &JobDirectory, process: Pid) -> Option<Self> {
         let process = process.as_raw_nonzero();
         let namespace = File::open(format!("/proc/{process}/ns/mnt")).ok()?;
+        let path = place.path().strip_prefix("/").ok()?;
+        let there = Path::new("/proc").join(process.to_string()).join("root").join(path);
         let mount = match connection.source()? {
             // It was moved there.
             MountSource::Detached(mount) => mount.try_clone_to_owned().ok()?,
             // It was copied there, and the copy has no other name.
             MountSource::Path(hidden) => {
-                let path = place.path().strip_prefix("/").ok()?;
-                let copy = Path::new("/proc").join(process.to_string()).join("root").join(path);
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let copy = rustix::fs::open(copy, flags, Mode::empty()).ok()?;
+                let copy = rustix::fs::open(&there, flags, Mode::empty()).ok()?;
                 (device(&copy, Path::new("")) == device(CWD, hidden)).then_some(copy)?
             }
         };
+        let is_there = device(&mount, Path::new("")) == device(CWD, &there);
         let anchor = Self {
             mount,
             _namespace: namespace,
         };
-        // One over the root itself looks as if it lay nowhere.
-        (!anchor.is_loose()).then_some(anchor)
+        // One that is loose already was taken away since the command began, if it is not there: one over the root itself looks as if it lay nowhere.
+        (!anchor.is_loose() || !is_there).then_some(anchor)
     }
 
     /// Somebody has taken the mount away, or removed the directory that it lay over.
