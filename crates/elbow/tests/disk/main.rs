@@ -47,7 +47,8 @@ fn text(bytes: &[u8]) -> String {
 
 fn json(args: &[&str], input: &[u8]) -> Value {
     let output = elbow(args, input);
-    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    let said = || (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{args:?}: {:?}", said());
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }
 
