@@ -83,14 +83,14 @@ impl Program {
     }
 
     /// Runs it to its end; what it printed, and whether all its tests passed.
-    fn run(&self) -> Result<(String, bool)> {
+    fn run(&self, threads: usize) -> Result<(String, bool)> {
         let mut printed = tempfile::tempfile()?;
         let status = Command::new(&self.executable)
             .current_dir(&self.directory)
             .env("CARGO_MANIFEST_DIR", &self.directory)
             .env(
                 THREADS,
-                std::env::var_os(THREADS).unwrap_or_else(|| (2 * processors()).to_string().into()),
+                std::env::var_os(THREADS).unwrap_or_else(|| threads.to_string().into()),
             )
             .stdin(Stdio::null())
             .stdout(printed.try_clone()?)
@@ -200,7 +200,7 @@ pub(super) fn run(workspace: &Workspace, programs: Vec<Program>) -> Result<()> {
         for _ in 0..lanes {
             scope.spawn(|| {
                 while let Some(program) = next() {
-                    if !run_and_show(&program) {
+                    if !run_and_show(&program, 2 * lanes) {
                         failed.lock().expect("no lane panics with it").push(program.says());
                     }
                 }
@@ -208,7 +208,12 @@ pub(super) fn run(workspace: &Workspace, programs: Vec<Program>) -> Result<()> {
         }
     });
     let mut failed = failed.into_inner().expect("no lane is left");
-    failed.extend(alone.iter().filter(|program| !run_and_show(program)).map(Program::says));
+    failed.extend(
+        alone
+            .iter()
+            .filter(|program| !run_and_show(program, lanes))
+            .map(Program::says),
+    );
     if cargo(workspace, &["test", "--workspace", "--locked", "--doc"]).is_err() {
         failed.push("cargo test --doc".to_owned());
     }
@@ -218,10 +223,12 @@ pub(super) fn run(workspace: &Workspace, programs: Vec<Program>) -> Result<()> {
     Ok(())
 }
 
-fn run_and_show(program: &Program) -> bool {
+fn run_and_show(program: &Program, threads: usize) -> bool {
     println!("begun: {}", program.says());
     let start = Instant::now();
-    let (text, passed) = program.run().unwrap_or_else(|error| (format!("{error:#}\n"), false));
+    let (text, passed) = program
+        .run(threads)
+        .unwrap_or_else(|error| (format!("{error:#}\n"), false));
     let took = start.elapsed().as_secs_f64();
     // One call, so that nobody's lines come in between.
     print!("\n     Running {}: {took:.1} s\n{text}", program.says());
@@ -267,7 +274,7 @@ mod tests {
     #[test]
     fn what_a_program_prints_and_how_it_ends_is_told() {
         let program = shell("echo out; echo err >&2; exit 3");
-        let (text, passed) = program.run().expect("a shell");
+        let (text, passed) = program.run(1).expect("a shell");
         std::fs::remove_file(&program.executable).expect("a file of ours");
         assert!(!passed);
         assert!(
