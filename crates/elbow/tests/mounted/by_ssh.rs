@@ -16,7 +16,7 @@ use crate::via::write_program;
 
 const EXCEPTIONS: &str = include_str!("by_ssh.txt");
 /// They choose themselves how their jobs go, or are these.
-const NOT_REPEATED: [&str; 4] = ["by_ssh::", "connection::", "via::", "via_sftp::"];
+const NOT_REPEATED: [&str; 5] = ["by_ssh::", "connection::", "via::", "via_around::", "via_sftp::"];
 
 /// root goes by a real sshd; other users, who may not read its key, are themselves on the machine there.
 const SSH: &str = r#"if [ "$(id -u)" = 0 ]; then exec ssh OPTIONS "$@"; fi
