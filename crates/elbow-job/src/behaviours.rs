@@ -9,6 +9,7 @@
 //!   rename(2) over a directory with entries    xfs says EEXIST, others ENOTEMPTY
 //!   rename(2) of an old directory              overlayfs says EXDEV of one that a lower layer has
 //!   any change in an old directory             btrfs says EROFS in a read-only subvolume
+//!   times                                      SFTP, and ext2 with inodes of 128 bytes, keep whole seconds
 //! ```
 //!
 //! A trial that fails says "no": nothing is refused because of it.
@@ -34,6 +35,8 @@ pub enum Behaviour {
     ExchangeSets,
     /// A directory with entries that would have to be replaced is EEXIST.
     FullExists,
+    /// Times are whole seconds.
+    WholeSeconds,
 }
 
 /// What nothing has that was made today.
@@ -56,6 +59,7 @@ pub(crate) fn probe(storage: &dyn Storage, job: &Handle, behaviour: Behaviour) -
         Behaviour::TruncateSets { has_data } => truncate_sets(storage, job, has_data),
         Behaviour::ExchangeSets => exchange_sets(storage, job),
         Behaviour::FullExists => full_exists(storage, job),
+        Behaviour::WholeSeconds => whole_seconds(storage, job),
     };
     tried.unwrap_or(false)
 }
@@ -120,6 +124,17 @@ fn full_exists(storage: &dyn Storage, job: &Handle) -> Result<bool> {
     storage.mkdir(job, &moved, MODE)?;
     let full = make_full(storage, job)?;
     Ok(storage.rename(job, &moved, job, &full, RenameMode::Replace) == Err(Errno::EXIST))
+}
+
+fn whole_seconds(storage: &dyn Storage, job: &Handle) -> Result<bool> {
+    let name = named("seconds");
+    let time = Time {
+        nanoseconds: 500_000_000,
+        ..LONG_AGO
+    };
+    storage.create(job, &name, MODE).and_then(|file| storage.close(&file))?;
+    storage.set_times(job, &name, Some(time), Some(time))?;
+    Ok(storage.stat(job, &name)?.mtime == LONG_AGO)
 }
 
 /// A directory that nothing can replace.

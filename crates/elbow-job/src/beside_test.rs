@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use elbow_file::double::{Delaying, Faulty, Interposed, Operation, Plan, StaleHandles};
-use elbow_file::{Errno, RealStorage, Storage};
+use elbow_file::double::{Delaying, Faulty, Interposed, Operation, Plan, StaleHandles, WholeSeconds};
+use elbow_file::{Errno, RealStorage, RenameMode, Storage};
 use parking_lot::Mutex;
 
 use crate::crash_test::{begin, has_staging, recovered, seen_by_jobs};
@@ -313,6 +313,80 @@ fn after(place: &Path, name: &str, jobs: &[&Vec<Op>]) -> std::collections::BTree
 #[test]
 fn of_two_jobs_at_once_none_is_lost_in_silence() {
     commit_all_at_once(&|| Arc::new(RealStorage));
+}
+
+/// Versions of the same size and second: who has seen any of them but the last has not seen the last. By size and time alone two of three
+/// jobs were lost.
+#[test]
+fn of_versions_of_one_second_each_is_another() {
+    let s = str::to_owned;
+    type Change = fn(&str) -> Vec<Op>;
+    let ways: [(&str, &str, Change); 5] = [
+        ("top", "overwritten", |version| {
+            vec![Op::Write("top".into(), 0, version.into())]
+        }),
+        ("top", "replaced", |version| {
+            let written = Op::Write("draft".into(), 0, version.into());
+            vec![
+                Op::Create("draft".into()),
+                written,
+                Op::Rename("draft".into(), "top".into(), RenameMode::Replace),
+            ]
+        }),
+        ("top", "removed and made again", |version| {
+            let written = Op::Write("top".into(), 0, version.into());
+            vec![Op::Unlink("top".into()), Op::Create("top".into()), written]
+        }),
+        ("sub/top", "removed with its directory", |version| {
+            let written = Op::Write("sub/top".into(), 0, version.into());
+            vec![
+                Op::Unlink("sub/top".into()),
+                Op::Rmdir("sub".into()),
+                Op::Mkdir("sub".into()),
+                Op::Create("sub/top".into()),
+                written,
+            ]
+        }),
+        ("top", "exchanged for one of the same second", |_| {
+            vec![Op::Rename("top".into(), "other".into(), RenameMode::Exchange)]
+        }),
+    ];
+    for (name, what, change) in ways {
+        let temp = scratch();
+        let storage: Arc<dyn Storage> = Arc::new(Interposed::new(Arc::new(RealStorage), WholeSeconds));
+        let begin = || begin(storage.clone(), temp.path(), Publish::Staged);
+        let run = |job: &Job, ops: &[Op]| ops.iter().for_each(|op| drop(InJob(job).run(op).unwrap()));
+        std::fs::create_dir(temp.path().join("sub")).unwrap();
+        for old in ["top", "other", "sub/top"] {
+            std::fs::write(temp.path().join(old), "0").unwrap();
+        }
+        let first = begin();
+        run(&first, &[Op::Read(s(name)), Op::Read(s("other"))]);
+        let mut seen = vec![first];
+        for version in ["1", "2", "3"] {
+            let next = begin();
+            run(&next, &[Op::Read(s(name)), Op::Read(s("other"))]);
+            run(&next, &change(version));
+            let outcome = next.commit(&mut |_| {}).unwrap();
+            assert!(
+                matches!(outcome, Outcome::Committed),
+                "{what} by {version}: {outcome:?}"
+            );
+            let reader = begin();
+            run(&reader, &[Op::Read(s(name))]);
+            seen.push(reader);
+        }
+        let last = seen.pop().expect("who has seen the last version");
+        for (version, late) in seen.into_iter().enumerate() {
+            run(&late, &[Op::Write(s(name), 0, b"9".into())]);
+            let outcome = late.commit(&mut |_| {}).unwrap();
+            let is_conflict = matches!(&outcome, Outcome::RolledBack(Cause::Conflict(paths)) if paths.len() == 1);
+            assert!(is_conflict, "{what}, version {version}: {outcome:?}");
+        }
+        run(&last, &[Op::Write(s(name), 0, b"9".into())]);
+        let outcome = last.commit(&mut |_| {}).unwrap();
+        assert!(matches!(outcome, Outcome::Committed), "{what}: {outcome:?}");
+    }
 }
 
 /// The same on two machines: what one has removed is stale for the other.

@@ -125,6 +125,7 @@ impl Job {
             part_name: part_name.clone(),
             memory_limit: options.memory_bytes.max(MEMORY_MIN_BYTES),
             publish: options.publish,
+            began: clock(),
             own_uid: rustix::process::geteuid().as_raw(),
             own_gid: rustix::process::getegid().as_raw(),
             handles_max,

@@ -31,6 +31,7 @@ use elbow_file::{Errno, FarEnd, Handle, Time, errno_from_elsewhere};
 use tracing::{error, info, info_span};
 
 use crate::api::Ino;
+use crate::behaviours::{self, Behaviour};
 use crate::clock::clock;
 use crate::execute::probe_links;
 use crate::far_orders::{CommitEnd, CommitMessage};
@@ -509,12 +510,31 @@ impl Shared {
     /// Brings everything queued to the storage and gives directories their final attributes, or says why not.
     pub(crate) fn drain(self: &Arc<Self>, progress: &mut dyn FnMut(&Progress)) -> Result<(), Cause> {
         self.recording.step(EndStep::Drain, &StepCounter::default(), || {
+            self.tell_versions_apart(progress);
             self.drain_content(progress)?;
             self.close_files();
             let mut state = self.state.lock();
             state.model.finish_directories();
             self.drained(&mut state, progress)
         })
+    }
+
+    /// Where times are whole seconds, new content gets one that shows that it is new. Where that cannot be tried nothing can be committed either,
+    /// and that is told then.
+    fn tell_versions_apart(self: &Arc<Self>, progress: &mut Hook<'_>) {
+        let (later, job) = {
+            let model = &self.state.lock().model;
+            (model.later_times(), model.inodes.job_dir())
+        };
+        if later.is_empty() {
+            return;
+        }
+        let Ok(job) = job.map_or_else(|| self.make_job_dir(progress), Ok) else {
+            return;
+        };
+        if behaviours::probe(&*self.storage, &job, Behaviour::WholeSeconds) {
+            self.state.lock().model.set_later_times(later);
+        }
     }
 
     /// The same once more, after what was refused for a cause that may be gone: a disk that was full while the command ran. What was refused is

@@ -3,6 +3,8 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
+use elbow_file::Time;
+
 use crate::api::Ino;
 use crate::options::Publish;
 
@@ -22,6 +24,8 @@ pub(crate) struct ModelConfig {
     /// Written data that may be in memory, in bytes.
     pub(crate) memory_limit: u64,
     pub(crate) publish: Publish,
+    /// When the job began, by the clock of this machine.
+    pub(crate) began: Time,
     /// What the storage gives to objects that this process creates.
     pub(crate) own_uid: u32,
     pub(crate) own_gid: u32,

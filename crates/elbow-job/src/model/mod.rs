@@ -36,6 +36,7 @@ mod file_data;
 mod fill;
 mod inherit;
 mod inodes;
+mod later_times;
 mod ledger;
 mod looked;
 mod mode;

@@ -26,6 +26,11 @@ impl LoopDisk {
         Self::made_by(&["mkfs.btrfs", "-q"], BYTES)
     }
 
+    /// An ext2 whose inodes have no room for parts of seconds.
+    pub(crate) fn with_whole_seconds() -> Option<Self> {
+        Self::made_by(&["mkfs.ext2", "-q", "-m", "0", "-I", "128"], 24 << 20)
+    }
+
     fn made_by(make: &[&str], bytes: u64) -> Option<Self> {
         let disk = Self {
             dir: tempfile::tempdir().expect("temporary directory"),

@@ -24,6 +24,7 @@ mod kills;
 mod liveness;
 mod log;
 mod loop_disk;
+mod moments;
 mod mounts;
 mod nested;
 mod ordinary_user;

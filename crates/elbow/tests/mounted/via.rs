@@ -27,6 +27,7 @@ use tempfile::TempDir;
 
 use crate::commands::{Place, Run, Running, wait_for};
 use crate::loop_disk::LoopDisk;
+use crate::moments::Moments;
 use crate::test_dir::{TestDir, make_old_tree, snapshot_of, ssh_server, staging_below};
 
 const ONE_WAY: Duration = Duration::from_millis(2);
@@ -294,16 +295,12 @@ fn whatever_ends_the_tree_is_the_old_or_the_new() {
     let Some(testbed) = Testbed::new() else { return };
     let after = testbed.native();
     let before = testbed.tree().without_times();
-    let began = Instant::now();
-    testbed.run(SCRIPT).assert_code(0);
-    let usual = began.elapsed();
-    let mut random = StdRng::seed_from_u64(seed());
-    let (mut old, mut new) = (0, 0);
-    for round in 0..VICTIMS.len() as u64 * rounds(KILLS) {
+    let mut moments = Moments::of(VICTIMS.len() as u64 * KILLS, || testbed.run(SCRIPT).assert_code(0));
+    while let Some((round, moment)) = moments.next() {
         let victim = VICTIMS[round as usize % VICTIMS.len()];
         testbed.restore();
         let job = testbed.start(&["--json"], SCRIPT);
-        std::thread::sleep(usual.mul_f64(random.random_range(0.1..1.05)));
+        std::thread::sleep(moment);
         testbed.kill(victim, &job);
         let run = job.finish();
         wait_for("the far end to end its job", || testbed.far_ends().is_empty());
@@ -316,18 +313,15 @@ fn whatever_ends_the_tree_is_the_old_or_the_new() {
         let what = format!("{victim:?}, round {round}, exit code {}: {}", run.code, run.err);
         assert_eq!(staging_below(&testbed.path("far")), 0, "{what}");
         let found = testbed.tree().without_times();
-        if found == after {
-            new += 1;
-        } else {
+        if found != after {
             let difference = found.difference(&before);
             assert!(difference.is_none(), "{what}: {}", difference.unwrap_or_default());
             assert!(run.code != 0, "{what}");
-            old += 1;
         }
+        moments.note(found == after);
         let _ = fs::remove_dir(testbed.path("near")); // of one that was killed
     }
-    eprintln!("{old} times the old tree, {new} times the new one");
-    assert!(old > 0 && new > 0, "the moments were of one kind only: {old} and {new}");
+    moments.assert_both();
 }
 
 /// The lid of a laptop is closed in the middle of a job, for longer than the server waits for a sign of it.
@@ -488,31 +482,24 @@ fn whenever_the_disk_there_fills_up_the_tree_is_the_old_or_the_new() {
     };
     let run = || start(testbed.dir.path(), &["--json", "--no-keep", "--via", &target], SCRIPT);
     restore();
-    let began = Instant::now();
-    run().finish().assert_code(0);
-    let usual = began.elapsed();
-    let mut random = StdRng::seed_from_u64(seed());
-    let (mut old, mut new) = (0, 0);
-    for round in 0..rounds(KILLS) {
+    let mut moments = Moments::of(KILLS, || run().finish().assert_code(0));
+    while let Some((round, moment)) = moments.next() {
         restore();
         let job = run();
-        std::thread::sleep(usual.mul_f64(random.random_range(0.1..1.05)));
+        std::thread::sleep(moment);
         fill(&filler);
         let run = job.finish();
         let what = format!("round {round}, exit code {}: {}", run.code, run.err);
         assert_eq!(staging_below(&far), 0, "{what}");
         let found = snapshot_of(&far).without_times();
-        if found == after {
-            new += 1;
-        } else {
+        if found != after {
             let difference = found.difference(&before);
             assert!(difference.is_none(), "{what}: {}", difference.unwrap_or_default());
             assert!(run.code != 0 && run.err.contains("No space left on device"), "{what}");
-            old += 1;
         }
+        moments.note(found == after);
     }
-    eprintln!("{old} times the old tree, {new} times the new one");
-    assert!(old > 0 && new > 0, "the moments were of one kind only: {old} and {new}");
+    moments.assert_both();
 }
 
 /// Takes all room that a file system has, down to its last block.
