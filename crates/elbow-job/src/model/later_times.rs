@@ -51,10 +51,8 @@ impl Model {
         if next == old && !is_written(inode, seen) {
             return false;
         }
-        // A time that was given by a change is not before the beginning of the job.
-        let given = self.config.began.seconds..=seen.mtime.seconds;
-        let is_same = (inode.size, inode.mtime.seconds) == (seen.size, seen.mtime.seconds);
-        is_same || given.contains(&inode.mtime.seconds)
+        // A time that was given by a change is not before the beginning of the job. An older one has been kept, or set, on purpose.
+        (self.config.began.seconds..=seen.mtime.seconds).contains(&inode.mtime.seconds)
     }
 
     fn at_path(&self, path: &Path) -> Option<Ino> {

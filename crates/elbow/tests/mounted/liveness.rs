@@ -59,7 +59,11 @@ fn a_killed_job_is_dead_at_once() {
     let before = test_dir.restore();
     let job = test_dir.start_job(&[], &format!("(setsid sleep 60 &); {WAITS}"));
     wait_for("the job's changes", || {
-        test_dir.outside("changed").exists() && test_dir.staging_directories() > 0
+        let own = std::fs::read_dir(test_dir.work("")).expect("a directory").flatten();
+        let is_told = own
+            .map(|entry| entry.path().join("job"))
+            .any(|manifest| manifest.exists());
+        test_dir.outside("changed").exists() && is_told
     });
     job.kill_alone();
     let said: Run = test_dir.elbow(&["recover", "."]);
