@@ -551,6 +551,7 @@ fn look(call: impl Fn(AtFlags, StatxFlags) -> Result<Statx>) -> Result<Stat> {
         mtime: time(found.stx_mtime),
         ctime: time(found.stx_ctime),
         protection: protection_of(found.stx_attributes),
+        is_encrypted: found.stx_attributes.contains(StatxAttributes::ENCRYPTED),
     })
 }
 

@@ -65,6 +65,8 @@ pub struct Stat {
     pub ctime: Time,
     /// What it is protected from, whatever its mode says.
     pub protection: Protection,
+    /// The file system encrypts its content and, of a directory, its names (fscrypt).
+    pub is_encrypted: bool,
 }
 
 /// What nobody may do to an object before chattr(1) allows it again.

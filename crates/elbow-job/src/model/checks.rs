@@ -1,6 +1,6 @@
 //! What keeps an object from being changed, beside permissions, which the kernel checks.
 //!
-//! Attributes of chattr(1), read-only subvolumes, boundaries of devices, a file's most names. Each is answered as the
+//! Attributes of chattr(1), read-only subvolumes, boundaries of devices and of encryption, a file's most names. Each is answered as the
 //! storage would answer, or says what has to be fetched first.
 
 use elbow_file::{Errno, Protection};
@@ -55,6 +55,14 @@ impl Checks<'_> {
         }
     }
 
+    /// Fails for an old file that is encrypted, of which what is written, and what is overwritten at the commit, would be staged in plain text.
+    pub(super) fn stays_secret(&self, ino: Ino) -> Result<(), Errno> {
+        match self.inodes.is_more_secret_than_the_job(ino) {
+            true => Err(Errno::OPNOTSUPP),
+            false => Ok(()),
+        }
+    }
+
     /// Fails for a range of a file that may not be written. Gives where it ends.
     pub(super) fn range(&self, ino: Ino, offset: u64, length: u64) -> Answer<u64> {
         self.mutable(ino)?;
@@ -67,6 +75,7 @@ impl Checks<'_> {
             .filter(|end| *end <= i64::MAX as u64)
             .ok_or(Errno::FBIG)?;
         self.inodes.known_file(ino)?;
+        self.stays_secret(ino)?;
         Ok(end)
     }
 
@@ -84,8 +93,12 @@ impl Checks<'_> {
         }
     }
 
-    /// Fails for what the storage does not let be renamed: from one device to another, or a directory of a lower layer of overlayfs.
+    /// Fails for what the storage does not let be renamed: from one device to another, into a directory that is encrypted otherwise, or
+    /// a directory of a lower layer of overlayfs.
     pub(super) fn moves(&self, ino: Ino, from: Ino, to: Ino) -> Answer<()> {
+        if !self.inodes.is_let_in(ino, to) {
+            return Err(Errno::XDEV.into());
+        }
         let is_bound = self.inodes.is_bound(ino);
         if !is_bound && self.inodes.device(from) != self.inodes.device(to) {
             return Err(Errno::XDEV.into());
@@ -118,8 +131,11 @@ impl Checks<'_> {
         }
     }
 
-    /// Fails for a file that is on another device than the directory that it is to have a name in.
+    /// Fails for a file that is on another device than the directory that it is to have a name in, or not encrypted as that is.
     pub(super) fn links_to(&self, ino: Ino, dir: Ino) -> Result<(), Errno> {
+        if !self.inodes.is_let_in(ino, dir) {
+            return Err(Errno::XDEV);
+        }
         let is_in = self
             .inodes
             .at(ino)

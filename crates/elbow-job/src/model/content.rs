@@ -144,6 +144,7 @@ impl Model {
     /// Sets the size of a file.
     pub(crate) fn set_size(&mut self, ino: Ino, size: u64) -> Answer<()> {
         self.inodes.known_file(ino)?;
+        self.checks().stays_secret(ino)?;
         if size > i64::MAX as u64 {
             return Err(Errno::FBIG.into());
         }
@@ -165,6 +166,7 @@ impl Model {
         self.may_modify()?;
         self.checks().unprotected(ino)?;
         self.inodes.known_file(ino)?;
+        self.checks().stays_secret(ino)?;
         let end = offset
             .checked_add(length)
             .filter(|end| *end <= i64::MAX as u64)

@@ -97,6 +97,7 @@ pub(crate) fn found(attrs: &Attrs, ino: u64, dev: u64) -> Result<Stat> {
         // The protocol has no other.
         ctime: time(mtime),
         protection: Protection::None,
+        is_encrypted: false,
     })
 }
 

@@ -31,6 +31,11 @@ impl LoopDisk {
         Self::made_by(&["mkfs.ext2", "-q", "-m", "0", "-I", "128"], 24 << 20)
     }
 
+    /// An ext4 that can encrypt directories.
+    pub(crate) fn that_encrypts() -> Option<Self> {
+        Self::made_by(&["mkfs.ext4", "-q", "-m", "0", "-O", "encrypt"], 24 << 20)
+    }
+
     fn made_by(make: &[&str], bytes: u64) -> Option<Self> {
         let disk = Self {
             dir: tempfile::tempdir().expect("temporary directory"),
@@ -60,6 +65,12 @@ impl LoopDisk {
         run(Command::new("umount").arg(self.path())).expect("unmounting");
         let image = self.dir.path().join("image");
         run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(self.path())).expect("mounting again");
+    }
+
+    /// What lies on the disk, all of it.
+    pub(crate) fn image(&self) -> Vec<u8> {
+        run(Command::new("sync").arg("-f").arg(self.path())).expect("syncing");
+        fs::read(self.dir.path().join("image")).expect("the image")
     }
 
     /// Takes all the room that is left; gives the file that took it.

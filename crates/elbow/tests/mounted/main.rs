@@ -16,6 +16,7 @@ mod by_ssh;
 mod commands;
 mod connection;
 mod databases;
+mod encrypted;
 mod failure;
 mod hostile;
 mod kept;

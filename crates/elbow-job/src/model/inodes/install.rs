@@ -103,7 +103,7 @@ impl Inodes {
     fn install_entry(&mut self, parent: Ino, found: &FoundEntry) {
         let key = EntryKey::new(parent, &found.entry.name);
         let several = found.stat.filter(|stat| stat.kind != FileType::Dir && stat.nlink > 1);
-        found.stat.iter().for_each(|stat| self.note_device(stat));
+        found.stat.iter().for_each(|stat| self.note(stat));
         let known = several.and_then(|stat| self.linked.get(&(stat.dev, stat.ino)).copied());
         let ino = known.unwrap_or_else(|| {
             let mut inode = found
@@ -132,9 +132,15 @@ impl Inodes {
         dir.entries.insert(key.name, ino);
     }
 
+    /// Something was found on the storage.
+    fn note(&mut self, stat: &Stat) {
+        self.note_device(stat);
+        self.note_encryption(stat);
+    }
+
     /// Attributes of an object whose name was known before.
     pub(crate) fn install_attributes(&mut self, ino: Ino, stat: &Stat) {
-        self.note_device(stat);
+        self.note(stat);
         let Ok(inode) = self.get_mut(ino) else { return };
         if inode.old.as_ref().is_none_or(|old| old.seen.is_some()) {
             return;
@@ -200,5 +206,6 @@ fn unknown(entry: &DirEntry) -> Inode {
         mtime: time,
         ctime: time,
         protection: elbow_file::Protection::None,
+        is_encrypted: false,
     })
 }

@@ -17,6 +17,7 @@
 //! Not here: what an operation may do ([`super::Model`]), and what follows from it ([`crate::plan`]).
 
 mod bounds;
+mod encryption;
 mod inode;
 mod install;
 
@@ -46,6 +47,9 @@ pub(crate) struct Inodes {
     /// The device of the root, and whether something below it is on another.
     home_device: u64,
     has_bounds: bool,
+    /// The root is encrypted; and something below it is, where it is not.
+    is_home_encrypted: bool,
+    has_encrypted: bool,
     /// Descriptors of directories kept open, and how many may be.
     kept_handles: usize,
     handles_max: usize,
@@ -79,6 +83,8 @@ impl Inodes {
             linked: HashMap::new(),
             home_device: stat.dev,
             has_bounds: false,
+            is_home_encrypted: stat.is_encrypted,
+            has_encrypted: false,
             kept_handles: 0,
             handles_max,
         }
