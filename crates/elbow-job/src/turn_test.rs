@@ -191,3 +191,21 @@ fn of_a_job_that_another_machine_has_ended_nothing_is_said() {
     assert!(stale.hook().answered() > 0, "nothing was stale");
     assert!(said.is_empty(), "{said:?}");
 }
+
+/// What a killed process was about to start has its descriptors, and so its lock, for a moment more; the file of the turn was left.
+#[test]
+fn a_turn_whose_lock_goes_a_moment_after_its_job_is_removed() {
+    let temp = scratch();
+    old_tree(temp.path());
+    let root = RealStorage::open_root(temp.path()).unwrap();
+    let file = RealStorage.create(&root, TURN.as_ref(), 0o600).unwrap();
+    assert_eq!(RealStorage.try_lock(&file), Ok(true));
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(60));
+            drop(file);
+        });
+        recovered(temp.path(), &(Arc::new(RealStorage) as Arc<dyn Storage>)).unwrap();
+    });
+    assert!(!temp.path().join(TURN).exists());
+}

@@ -27,6 +27,8 @@ use crate::staging::{MANIFEST, TURN, is_job_name};
 
 const PAUSE_FIRST: Duration = Duration::from_millis(1);
 const PAUSE_MOST: Duration = Duration::from_millis(50);
+/// Half a second in sum.
+const PAUSE_LAST: Duration = Duration::from_millis(256);
 /// So long one waits for a lock that no committing job of ours can have: nobody is to hold up others for ever.
 const WAIT_FOR_OTHERS: Duration = Duration::from_secs(60);
 /// For everybody: jobs of several users take turns.
@@ -242,8 +244,15 @@ fn is_passing(errno: Errno) -> bool {
 /// Removes the file of a turn whose job has died.
 pub(crate) fn remove_old_turn(storage: &dyn Storage, root: &Handle) {
     let mut turn = Turn::none(storage, root);
-    if none_if_missing(storage.stat(root, OsStr::new(TURN))).is_ok_and(|found| found.is_some()) {
-        // Dropped with it; another's turn is left alone.
-        let _ = turn.attempt();
+    let is_there = || none_if_missing(storage.stat(root, OsStr::new(TURN))).is_ok_and(|found| found.is_some());
+    let mut pause = PAUSE_FIRST;
+    // Dropped with it; the turn of another job is left alone. Without one the lock is on its way: what the dead process was about to start has
+    // its descriptors until it is another program.
+    while is_there() && matches!(turn.attempt(), Ok(Attempt::Taken)) {
+        if pause > PAUSE_LAST || turn.runs_another(OsStr::new("")).unwrap_or(true) {
+            break;
+        }
+        std::thread::sleep(pause);
+        pause *= 2;
     }
 }
