@@ -215,7 +215,7 @@ fn python_program_is_whole(mpi: &implementations::Mpi, python: &Path, source: &s
     let testbed = Testbed::new();
     let service = Service::start(testbed.path());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python").join(source);
-    let file = testbed.path().join("data");
+    let file = testbed.data();
     let program = [python.as_os_str(), script.as_os_str(), file.as_os_str()];
     if let Some(no_locks) = without_locks {
         let without = testbed.start(
@@ -360,11 +360,11 @@ fn no_byte_is_written_when_the_service_is_gone() {
         };
         let output = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !testbed.path().join("data.ready").exists() {
+                while !testbed.data().with_added_extension("ready").exists() {
                     std::thread::sleep(std::time::Duration::from_millis(20));
                 }
                 drop(service);
-                std::fs::write(testbed.path().join("data.gone"), "").unwrap();
+                std::fs::write(testbed.data().with_added_extension("gone"), "").unwrap();
             });
             testbed.run(&mpi, how, &program, &["service-gone"])
         });

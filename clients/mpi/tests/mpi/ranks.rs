@@ -36,7 +36,7 @@ fn words<'a>(launcher: &'a Path, program: &'a Path, file: &'a Path) -> [&'a std:
 fn ranks_without_the_library_are_named_and_end_the_program() {
     let testbed = Testbed::new();
     let service = Service::start(testbed.path());
-    let (launcher, file) = (launcher(&testbed), testbed.path().join("data"));
+    let (launcher, file) = (launcher(&testbed), testbed.data());
     for mpi in implementations::installed() {
         let program = mpi.compile("c/overlap.c", testbed.path());
         for (dropped, named) in [
@@ -116,7 +116,7 @@ fn ranks_without_the_library_are_let_go_on_if_that_is_wanted() {
     let launcher = launcher(&testbed);
     for mpi in implementations::installed() {
         let program = mpi.compile("c/overlap.c", testbed.path());
-        let file = testbed.path().join("data");
+        let file = testbed.data();
         let how = Run {
             ranks: 4,
             service: Some(&service.url),

@@ -188,7 +188,7 @@ fn who_loses_the_lock_writes_back_no_gaps_any_more() {
             write_delay_us: 300_000,
             ..Run::default()
         };
-        let data = testbed.path().join("data");
+        let data = testbed.data();
         let (is_over, lost) = (AtomicBool::new(false), AtomicU64::new(0));
         let output = std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -60,9 +60,23 @@ impl Testbed {
         self.dir.path()
     }
 
+    /// A file for the ranks. Open MPI has a semaphore for each file that is open, by the last part of its path alone: with one name for all, programs of
+    /// two tests met there, and one that was killed while it held it let each later one on the machine wait for ever.
+    pub(crate) fn data(&self) -> PathBuf {
+        let own = self.path().file_name().expect("a name").display();
+        self.path().join(format!("data{own}"))
+    }
+
+    fn remove_semaphore(&self) {
+        let name = self.data();
+        let name = name.file_name().expect("a name").display();
+        // It is there only if a rank was killed.
+        let _ = std::fs::remove_file(format!("/dev/shm/sem.OMPIO_{name}"));
+    }
+
     /// Runs `mpirun PROGRAM FILE ARGUMENTS`, on a file that is not there yet.
     pub(crate) fn run(&self, mpi: &Mpi, how: Run<'_>, program: &Path, arguments: &[&str]) -> Output {
-        let file = self.dir.path().join("data");
+        let file = self.data();
         let _ = std::fs::remove_file(&file);
         self.start(mpi, how, &[program.as_os_str(), file.as_os_str()], arguments)
     }
@@ -101,10 +115,17 @@ impl Testbed {
             command.env("NO_LOCKS", "1");
         }
         let _alone = ALONE.lock();
+        self.remove_semaphore();
         let begin = Instant::now();
         let output = Output::of(&command.output().unwrap_or_else(|error| panic!("{command:?}: {error}")));
         assert!(begin.elapsed() < PATIENCE, "it hangs: {command:?}\n{}", output.printed);
         output
+    }
+}
+
+impl Drop for Testbed {
+    fn drop(&mut self) {
+        self.remove_semaphore();
     }
 }
 
