@@ -301,6 +301,9 @@ impl Storage for RealStorage {
         let mut pieces = pieces.to_vec();
         let mut left = &mut pieces[..];
         IoSlice::advance_slices(&mut left, 0); // drops empty pieces in front
+        if left.is_empty() {
+            return retry_on_intr(|| rustix::io::pwrite(file, &[], offset)).map(|_| ());
+        }
         while !left.is_empty() {
             let batch = &left[..left.len().min(PIECES_MAX)];
             let written = retry_on_intr(|| rustix::io::pwritev(file, batch, offset))?;

@@ -146,7 +146,7 @@ pub trait Storage: Send + Sync {
     fn read_ahead(&self, file: &Handle, offset: u64, length: usize) -> Result<()> {
         self.read(file, &mut vec![0; length], offset).map(drop)
     }
-    /// Writes all pieces, one after the other, from an offset on.
+    /// Writes all pieces, one after the other, from an offset on. Of nothing to be written it is tried whether something could be.
     fn write(&self, file: &Handle, pieces: &[IoSlice<'_>], offset: u64) -> Result<()>;
     /// Sets the size of an open file.
     fn truncate(&self, file: &Handle, size: u64) -> Result<()>;

@@ -174,6 +174,28 @@ fn what_a_command_made_that_was_refused_something_is_not_kept() {
     assert!(testbed.is_empty());
 }
 
+/// A full disk refuses no removal. Who was refused one for want of room and went on was committed, with what it had removed still there.
+#[test]
+fn what_a_command_made_that_was_refused_a_removal_for_want_of_room_is_not_committed() {
+    let testbed = Testbed::new();
+    let dir = testbed.fresh("full");
+    let before = snapshot(&dir);
+    let (faulty, job) = testbed.begin_faulty(&dir, Publish::Staged);
+    faulty
+        .hook()
+        .arm(Plan::fail(Errno::NOSPC).on(Operation::Create).named("victim"));
+    InJob(&job).run(&Op::Create("victim".to_owned())).unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while InJob(&job).run(&Op::Create("other".to_owned())) != Err(Errno::NOSPC) {
+        assert!(std::time::Instant::now() < until, "it is never told");
+    }
+    assert_eq!(InJob(&job).run(&Op::Unlink("dead".to_owned())), Err(Errno::NOSPC));
+    let outcome = job.commit_or_keep(Keep::Complete, &mut |_| {});
+    assert!(matches!(outcome, Ok(Outcome::RolledBack(_))), "{outcome:?}");
+    assert_eq!(snapshot(&dir), before);
+    assert!(testbed.is_empty());
+}
+
 /// A file that the command left open, and of which a part is stored: it is closed before anything is said of it.
 #[test]
 fn a_file_that_is_lost_while_another_is_refused_is_neither_committed_nor_kept() {

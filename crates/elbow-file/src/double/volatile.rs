@@ -337,6 +337,10 @@ impl Storage for Volatile {
     }
 
     fn write(&self, file: &Handle, pieces: &[IoSlice<'_>], offset: u64) -> Result<()> {
+        if pieces.iter().all(|piece| piece.is_empty()) {
+            // It changes nothing.
+            return self.below.write(file, pieces, offset);
+        }
         let bytes = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
         let content = Content::Write { offset, bytes };
         self.change_content(file, content, || self.below.write(file, pieces, offset))

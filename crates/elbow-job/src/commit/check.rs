@@ -3,12 +3,12 @@
 //! Compared are kind, size, times of content and inode; of a removed directory, its names. Inode numbers are
 //! not compared: some network and FUSE file systems make them up, and the time of the inode changes with
 //! every replacement anyway. Directories with a staging directory have changed by our own hand, so of
-//! directories only kind and, where they are removed, names are compared.
+//! directories only kind and, where they are removed, names, owner and mode are compared.
 //!
 //! And does the job leave alone what other jobs have staged, running or kept? A directory that it removes or moves must
 //! hold none of that, whoever wins conflicts: nobody would be told of the loss.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -33,6 +33,9 @@ use crate::step_counter::StepCounter;
 trait Known {
     /// How it differs now, in words.
     fn difference(&self, now: &Stat) -> Option<&'static str>;
+
+    /// Whether it has another owner now, or another mode.
+    fn is_others_now(&self, now: &Stat) -> bool;
 }
 
 impl Known for Stat {
@@ -40,16 +43,26 @@ impl Known for Stat {
         differs(self.kind, (self.size, self.mtime), now)
             .or((now.kind != FileType::Dir && now.ctime != self.ctime).then_some(REPLACED))
     }
+
+    fn is_others_now(&self, now: &Stat) -> bool {
+        (now.mode, now.uid, now.gid) != (self.mode, self.uid, self.gid)
+    }
 }
 
 impl Known for RecordedObject {
     fn difference(&self, now: &Stat) -> Option<&'static str> {
         let seen = &self.seen;
-        let set = now.mode != self.mode || (now.uid, now.gid) != self.owner;
-        differs(seen.kind, (seen.size, seen.mtime), now).or((now.kind != FileType::Dir && set).then_some(REPLACED))
+        let set = now.kind != FileType::Dir && self.is_others_now(now);
+        differs(seen.kind, (seen.size, seen.mtime), now).or(set.then_some(REPLACED))
+    }
+
+    fn is_others_now(&self, now: &Stat) -> bool {
+        now.mode != self.mode || (now.uid, now.gid) != self.owner
     }
 }
 
+/// What is in it could not be taken out of it any more, after all else is published.
+const GIVEN_AWAY: &str = "the job removes it, but its owner or mode was changed";
 const REPLACED: &str = "it was replaced, or its attributes or links were changed";
 
 fn differs(kind: FileType, (size, mtime): (u64, Time), now: &Stat) -> Option<&'static str> {
@@ -122,8 +135,13 @@ fn differences<T: Known + Sync>(
 ) -> Option<Cause> {
     let part = part_name(job);
     let counts = |expected: &Expected<T>| !wins || matches!(expected, Expected::Names(_));
+    let emptied = expectations
+        .iter()
+        .filter(|(_, expected)| matches!(expected, Expected::Names(_)));
+    let emptied: HashSet<&Path> = emptied.map(|(path, _)| path.as_path()).collect();
     let found = parallel(expectations, tree.threads, |(path, expected)| {
-        let difference = counts(expected).then(|| check(tree, path, expected, &part)).flatten();
+        let look = || check(tree, (path, emptied.contains(path.as_path())), expected, &part);
+        let difference = counts(expected).then(look).flatten();
         counter.step();
         difference
     });
@@ -240,9 +258,14 @@ fn expect_old(model: &Model, ino: Ino, inode: &Inode, all: &mut Vec<(PathBuf, Ex
     }
 }
 
-fn check<T: Known>(tree: &Tree<'_>, path: &Path, expected: &Expected<T>, own: &OsStr) -> Option<Difference> {
+fn check<T: Known>(
+    tree: &Tree<'_>,
+    (path, is_emptied): (&Path, bool),
+    expected: &Expected<T>,
+    own: &OsStr,
+) -> Option<Difference> {
     let found = match expected {
-        Expected::Same(seen) => check_same(tree, path, seen).map(|found| found.map(Difference::Changed)),
+        Expected::Same(seen) => check_same(tree, path, seen, is_emptied).map(|found| found.map(Difference::Changed)),
         Expected::Names(names) => check_names(tree, path, names, own),
         Expected::Absent => check_absent(tree, path).map(|found| found.map(Difference::Changed)),
     };
@@ -256,10 +279,11 @@ fn check<T: Known>(tree: &Tree<'_>, path: &Path, expected: &Expected<T>, own: &O
     }
 }
 
-fn check_same(tree: &Tree<'_>, path: &Path, seen: &impl Known) -> Result<Option<String>, Errno> {
+fn check_same(tree: &Tree<'_>, path: &Path, seen: &impl Known, is_emptied: bool) -> Result<Option<String>, Errno> {
     let (dir, name) = tree.parent_of(path)?;
     let now = tree.storage.stat_uncached(&dir, &name)?;
-    Ok(seen.difference(&now).map(str::to_owned))
+    let given_away = (is_emptied && seen.is_others_now(&now)).then_some(GIVEN_AWAY);
+    Ok(seen.difference(&now).or(given_away).map(str::to_owned))
 }
 
 fn check_names(

@@ -128,7 +128,14 @@ pub(super) fn try_target(storage: &dyn Storage, dir: &Handle, name: &OsStr, patc
         Err(Errno::ACCESS) if stat.uid == user => return Ok(()),
         opened => opened?,
     };
+    // An active swap file is opened, and refuses what is written to it, even if that is nothing.
+    let tried = if opened.0.is_here() {
+        storage.write(&opened.0, &[], 0)
+    } else {
+        Ok(())
+    };
     storage.close(&opened.0)?;
+    tried?;
     let is_others = user != 0 && stat.uid != user;
     match is_others && has_set_id(stat.mode) {
         true => try_set_id(storage, dir, name, stat.mode),

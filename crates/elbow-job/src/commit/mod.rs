@@ -278,6 +278,11 @@ impl Shared {
         self.state.lock().pool.limit()
     }
 
+    /// The command did not get the answers that it would have got without a job: it may have left undone what it would have done.
+    fn was_misled(&self) -> bool {
+        self.state.lock().model.was_misled.get()
+    }
+
     fn tree(&self) -> Tree<'_> {
         let job = self.state.lock().model.inodes.job_dir();
         Tree::new(&*self.storage, self.root.clone(), self.threads()).of_job(job, &self.lock)
@@ -289,7 +294,9 @@ impl Shared {
         let drained = match self.drain(progress) {
             // A disk that was full may have room by now. Where the storage has lost something, more would be stored for
             // nothing.
-            Err(cause) if keeps && cause.may_pass() && !self.close_rest() => self.drain_again(cause, progress),
+            Err(cause) if keeps && cause.may_pass() && !self.was_misled() && !self.close_rest() => {
+                self.drain_again(cause, progress)
+            }
             drained => drained,
         };
         drained.map_err(Refused::by_the_storage)?;

@@ -84,12 +84,14 @@ fn rehearse(record: &Record, tree: &Tree<'_>) -> Vec<Failure> {
     refused.into_iter().flatten().collect()
 }
 
-/// The directories that somebody has made append-only or immutable since the job put a staging directory into them: that could not be taken away
-/// any more when all is published.
+/// The directories that somebody has made append-only or immutable since the job put a staging directory into them, or has removed what is in
+/// them: neither could be taken away any more when all is published.
 fn protected(record: &Record, tree: &Tree<'_>) -> Vec<Failure> {
-    let top = PathBuf::new();
-    let dirs: Vec<&PathBuf> = record.staged.iter().chain([&top]).collect();
-    let found = parallel(&dirs, tree.threads, |dir| {
+    let staged = record.staged.iter().map(PathBuf::as_path).chain([Path::new("")]);
+    let staged = staged.map(|dir| (dir, "remove the staging directory of"));
+    let emptied = record.emptied().map(|(dir, _)| (dir, "remove"));
+    let dirs: Vec<(&Path, &'static str)> = staged.chain(emptied).collect();
+    let found = parallel(&dirs, tree.threads, |&(dir, step)| {
         let look = |dir: Handle| tree.storage.stat_handle(&dir);
         // What else is wrong with it is not asked here.
         let is_protected = tree
@@ -97,7 +99,7 @@ fn protected(record: &Record, tree: &Tree<'_>) -> Vec<Failure> {
             .and_then(look)
             .is_ok_and(|found| found.protection != Protection::None);
         is_protected.then(|| Failure {
-            step: "remove the staging directory of",
+            step,
             path: dir.to_path_buf(),
             refusal: Refusal::Errno(Errno::PERM),
         })

@@ -70,8 +70,11 @@ impl Shared {
         was_staged: bool,
         progress: &mut Hook<'_>,
     ) -> Result<Kept, Vec<DeferredError>> {
-        let was_told = self.state.lock().model.was_refused.get();
-        if was_told && !cause.may_pass() {
+        let (was_told, was_misled) = {
+            let model = &self.state.lock().model;
+            (model.was_refused.get(), model.was_misled.get())
+        };
+        if was_misled || was_told && !cause.may_pass() {
             // Without the answers that the command got it would have done something else.
             return Err(Vec::new());
         }

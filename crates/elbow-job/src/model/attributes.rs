@@ -108,7 +108,10 @@ impl Model {
     }
 
     pub(crate) fn set_attr(&mut self, ino: Ino, set: &SetAttr) -> Answer<Attr> {
-        self.may_modify()?;
+        match set.size {
+            Some(_) => self.may_modify()?,
+            None => self.may_remove()?,
+        }
         self.attr(ino)?;
         self.checks().writable(ino)?;
         self.checks().unprotected(ino)?;
@@ -217,7 +220,7 @@ impl Model {
     }
 
     pub(crate) fn remove_xattr(&mut self, ino: Ino, key: &OsStr) -> Answer<()> {
-        self.may_modify()?;
+        self.may_remove()?;
         check_key(key)?;
         self.checks().writable(ino)?;
         self.checks().unprotected(ino)?;

@@ -98,6 +98,8 @@ pub(crate) struct Model {
     pub(crate) traits: StorageTraits,
     /// The command was answered with an error that is not its own.
     pub(crate) was_refused: Cell<bool>,
+    /// It was refused something that a full disk does not refuse: a removal.
+    pub(crate) was_misled: Cell<bool>,
     /// The command is over: who still changes something is refused that.
     pub(crate) is_frozen: bool,
     /// What [`Inodes::awaiting_old`] says, once nothing changes any more.
@@ -120,6 +122,7 @@ impl Model {
             refuse: None,
             traits: StorageTraits::new(root),
             was_refused: Cell::new(false),
+            was_misled: Cell::new(false),
             is_frozen: false,
             awaiting: HashSet::new(),
         }
@@ -212,6 +215,15 @@ impl Model {
             self.was_refused.set(true);
         }
         self.refuse.map_or(Ok(()), Err)
+    }
+
+    /// The same for what needs no room.
+    fn may_remove(&self) -> Result<(), Errno> {
+        let may = self.may_modify();
+        if may.is_err() && !self.is_frozen {
+            self.was_misled.set(true);
+        }
+        may
     }
 
     /// Objects that the storage does not have as they are.

@@ -140,7 +140,7 @@ impl Model {
     }
 
     pub(crate) fn unlink(&mut self, parent: Ino, name: &OsStr) -> Answer<()> {
-        self.may_modify()?;
+        self.may_remove()?;
         self.space.check_name(name)?;
         let ino = self.inodes.entry(parent, name)?.ok_or(Errno::NOENT)?;
         if self.inodes.at(ino).is_dir() {
@@ -155,7 +155,7 @@ impl Model {
     }
 
     pub(crate) fn rmdir(&mut self, parent: Ino, name: &OsStr) -> Answer<()> {
-        self.may_modify()?;
+        self.may_remove()?;
         self.space.check_name(name)?;
         let ino = self.inodes.entry(parent, name)?.ok_or(Errno::NOENT)?;
         if !self.inodes.at(ino).is_dir() {
@@ -178,7 +178,7 @@ impl Model {
         new_name: &OsStr,
         mode: RenameMode,
     ) -> Answer<()> {
-        self.may_modify()?;
+        self.may_remove()?;
         self.space.check_name(name)?;
         let ino = self.inodes.entry(parent, name)?.ok_or(Errno::NOENT)?;
         self.check_new_name(new_parent, new_name)?;

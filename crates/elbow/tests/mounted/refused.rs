@@ -202,6 +202,91 @@ fn append_only_directories() {
     }
 }
 
+/// A directory in a tree that the job removes is protected, or somebody else's, by the end: it cannot be removed any more. The rest was committed, and a step failed
+/// for ever.
+#[test]
+fn a_directory_that_is_given_away_while_it_is_removed_stops_the_commit() {
+    let Some(disk) = LoopDisk::new(64 << 20) else { return };
+    let test_dir = TestDir::at(&disk.path(), "mkdir -p rm/s/in; printf x > rm/s/x; printf y > other");
+    let before = test_dir.snapshot();
+    let own = |program: &str, what: &str, name: &str| {
+        let done = Command::new(program).arg(what).arg(test_dir.work(name)).status();
+        assert!(done.expect(program).success());
+    };
+    type Way<'a> = (&'a str, &'a str, &'a str, &'a str, &'a [&'a str], &'a str);
+    let ways: [Way<'_>; 4] = [
+        ("chattr", "+i", "-i", "rm/s", &[], "not permitted"),
+        (
+            "chattr",
+            "+i",
+            "-i",
+            "rm/s/in",
+            &["--on-conflict", "overwrite"],
+            "not permitted",
+        ),
+        (
+            "chattr",
+            "+a",
+            "-a",
+            "rm/s",
+            &["--on-conflict", "overwrite"],
+            "not permitted",
+        ),
+        ("chown", "1234", "0", "rm/s", &[], "owner or mode"),
+    ];
+    for (program, give, take, name, options, words) in ways {
+        let script = "rm -r rm; echo n > other; : > \"$OUT/made\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
+        let options = [&["--no-keep"], options].concat();
+        let job = test_dir.start_job(&options, script);
+        wait_for("the removal", || test_dir.outside("made").exists());
+        own(program, give, name);
+        test_dir.touch_outside("go");
+        let run = job.finish();
+        own(program, take, name);
+        run.assert_code(125);
+        let is_told = run.err.contains(words) && run.err.contains("rm/s") && !run.err.contains("is committed");
+        assert!(is_told, "{give} {name}: {}", run.err);
+        test_dir.assert_equals(&before);
+        test_dir.assert_no_staging();
+        for name in ["made", "go"] {
+            std::fs::remove_file(test_dir.outside(name)).expect("a file");
+        }
+    }
+}
+
+/// The kernel opens a file that it swaps to, and refuses what is written. The job was committed but for that, and could not be taken back.
+#[test]
+fn an_active_swap_file_is_refused_before_the_commit() {
+    let Some(disk) = LoopDisk::new(64 << 20) else { return };
+    let test_dir = TestDir::at(&disk.path(), "mkdir gone; printf x > gone/x; printf old > old");
+    let swap = test_dir.work("swap");
+    std::fs::write(&swap, vec![0; 2 << 20]).expect("a file");
+    let call = |program: &str| {
+        let called = Command::new(program).arg(&swap).output().expect(program);
+        called.status.success()
+    };
+    let opened = std::fs::File::open(&swap).and_then(|file| file.sync_all());
+    opened.expect("it has its blocks");
+    if !call("mkswap") || !call("swapon") {
+        return unavailable("swap files");
+    }
+    let before = test_dir.snapshot();
+    let script = "printf z | dd of=swap conv=notrunc status=none; rm -r gone; echo n > old; echo n > new";
+    let run = test_dir.job(&["--no-keep"], script);
+    let now = test_dir.snapshot();
+    assert!(call("swapoff"));
+    run.assert_code(125);
+    assert!(
+        run.err.contains("Text file busy") && !run.err.contains("is committed"),
+        "{}",
+        run.err
+    );
+    now.assert_equals(&before);
+    test_dir.assert_no_staging();
+    test_dir.job(&[], script).assert_code(0);
+    assert_eq!(std::fs::read(&swap).expect("a file")[0], b'z');
+}
+
 /// A container's overlayfs does not rename a directory of its lower layer: it is removed where it is.
 #[test]
 fn directories_of_a_lower_layer_are_removed() {
