@@ -46,7 +46,7 @@ fn committed_and_not_ended(dir: &Path) -> bool {
 }
 
 /// A job over the directory has one of these files in its own.
-fn has_file_of_job(dir: &Path, names: &[&str]) -> bool {
+pub(crate) fn has_file_of_job(dir: &Path, names: &[&str]) -> bool {
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let mut jobs = entries.filter(|path| is_staging_name(path.file_name().unwrap()));
     jobs.any(|job| names.iter().any(|name| job.join(name).exists()))

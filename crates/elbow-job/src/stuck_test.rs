@@ -9,7 +9,8 @@ use std::sync::Arc;
 use elbow_file::double::{Faulty, Interposed, Operation, Plan};
 use elbow_file::{Errno, Handle, RealStorage, Storage};
 
-use crate::crash_test::{begin, has_staging, seen_by_jobs};
+use crate::crash_test::{begin, has_file_of_job, has_staging, seen_by_jobs};
+use crate::job_files::{RECORD, UNDO};
 use crate::options::Publish;
 use crate::report::RecoverAction;
 use crate::resume_test::{Testbed, end, is_whole, late_refusal, name_in, real};
@@ -107,8 +108,13 @@ fn a_job_that_is_given_up_names_what_stays() {
         ),
         (
             || {
+                // Before the commit it is tried whether it can be written, and it can.
                 let plan = Plan::fail(Errno::IO).on(Operation::Write).times(u64::MAX);
-                plan.when(|call| call.path().file_name().is_some_and(|name| name == "cut"))
+                plan.when(|call| {
+                    let path = call.path();
+                    let root = path.ancestors().nth(2).filter(|_| path.ends_with("keep/cut"));
+                    root.is_some_and(|root| has_file_of_job(root, &[&[RECORD], &UNDO[..]].concat()))
+                })
             },
             "keep/cut",
         ),
