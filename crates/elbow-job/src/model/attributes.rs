@@ -108,10 +108,7 @@ impl Model {
     }
 
     pub(crate) fn set_attr(&mut self, ino: Ino, set: &SetAttr) -> Answer<Attr> {
-        match set.size {
-            Some(_) => self.may_modify()?,
-            None => self.may_remove()?,
-        }
+        self.may_modify()?;
         self.attr(ino)?;
         self.checks().writable(ino)?;
         self.checks().unprotected(ino)?;
@@ -220,7 +217,7 @@ impl Model {
     }
 
     pub(crate) fn remove_xattr(&mut self, ino: Ino, key: &OsStr) -> Answer<()> {
-        self.may_remove()?;
+        self.may_modify()?;
         check_key(key)?;
         self.checks().writable(ino)?;
         self.checks().unprotected(ino)?;

@@ -17,7 +17,10 @@ impl Model {
     pub(crate) fn later_times(&self) -> Vec<(Ino, Time)> {
         let olds = self.inodes.all().filter_map(|(ino, inode)| {
             let old = inode.old.as_ref()?;
-            let seen = old.seen.as_ref().filter(|seen| seen.mtime.nanoseconds == 0)?;
+            // Most are older than the job, and need not be looked for by their paths.
+            let is_young =
+                |seen: &&Stat| seen.mtime.nanoseconds == 0 && seen.mtime.seconds >= self.config.began.seconds;
+            let seen = old.seen.as_ref().filter(is_young)?;
             (!inode.is_dir()).then_some((ino, old.names(), seen))
         });
         let mut later = Vec::new();

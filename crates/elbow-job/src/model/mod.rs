@@ -98,7 +98,7 @@ pub(crate) struct Model {
     pub(crate) traits: StorageTraits,
     /// The command was answered with an error that is not its own.
     pub(crate) was_refused: Cell<bool>,
-    /// It was refused something that a full disk does not refuse: a removal.
+    /// It was refused something that a full disk does not refuse: a removal, or a rename.
     pub(crate) was_misled: Cell<bool>,
     /// The command is over: who still changes something is refused that.
     pub(crate) is_frozen: bool,
@@ -217,7 +217,7 @@ impl Model {
         self.refuse.map_or(Ok(()), Err)
     }
 
-    /// The same for what needs no room.
+    /// The same for what needs no room. Not for attributes: the kernel sets some by itself when a file is closed, and the command knows nothing of that.
     fn may_remove(&self) -> Result<(), Errno> {
         let may = self.may_modify();
         if may.is_err() && !self.is_frozen {
