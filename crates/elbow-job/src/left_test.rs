@@ -16,7 +16,7 @@ use crate::report::RecoverAction;
 use crate::resume_test::{name_in, real};
 use crate::saved_test::{Testbed, assert_goes_on, assert_same, end, is_saved, remove, stored};
 use crate::schedule_test::{InJob, Op, snapshot};
-use crate::{Ino, JobError, Keep, OnConflict, Outcome, SetIds, drop_saved, resume};
+use crate::{Ino, Job, JobError, Keep, OnConflict, Outcome, SetIds, drop_saved, resume};
 
 /// From some call on nothing is answered any more, as on a mount whose server, or whose process, is gone. What could be saved is not rolled back by the next
 /// who finds the job, and all of it is there when the storage is.
@@ -152,48 +152,42 @@ fn a_job_whose_saved_part_cannot_be_read_is_not_rolled_back() {
     assert_goes_on(&testbed, &dir, &ended.shown, "it can be read again");
 }
 
+/// A job in a directory of this name that was refused the creation of a file, and whose command has been told so of another one.
+fn told_of_a_refusal(testbed: &Testbed, name: &str, errno: Errno) -> (PathBuf, Job) {
+    let dir = testbed.fresh(name);
+    let (faulty, job) = testbed.begin_faulty(&dir, Publish::Staged);
+    let refused = Plan::fail(errno).on(Operation::Create).named("victim");
+    faulty.hook().arm(refused);
+    InJob(&job).run(&Op::Create("victim".to_owned())).unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while InJob(&job).run(&Op::Create("other".to_owned())) != Err(errno) {
+        assert!(std::time::Instant::now() < until, "it is never told");
+    }
+    (dir, job)
+}
+
+fn assert_is_rolled_back(testbed: &Testbed, dir: &Path, job: &Job) {
+    let outcome = job.commit_or_keep(Keep::Complete, &mut |_| {});
+    assert!(matches!(outcome, Ok(Outcome::RolledBack(_))), "{outcome:?}");
+    assert_eq!(snapshot(dir), snapshot(&testbed.fresh("untouched")));
+    assert!(testbed.is_empty());
+}
+
 /// A command that was answered with somebody else's refusal, and went on, has not made what it should have.
 #[test]
 fn what_a_command_made_that_was_refused_something_is_not_kept() {
     let testbed = Testbed::new();
-    let dir = testbed.fresh("told");
-    let before = snapshot(&dir);
-    let (faulty, job) = testbed.begin_faulty(&dir, Publish::Staged);
-    faulty
-        .hook()
-        .arm(Plan::fail(Errno::PERM).on(Operation::Create).named("victim"));
-    InJob(&job).run(&Op::Create("victim".to_owned())).unwrap();
-    let told = || InJob(&job).run(&Op::Create("other".to_owned()));
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
-    while told() != Err(Errno::PERM) {
-        assert!(std::time::Instant::now() < until, "it is never told");
-    }
-    let outcome = job.commit_or_keep(Keep::Complete, &mut |_| {});
-    assert!(matches!(outcome, Ok(Outcome::RolledBack(_))), "{outcome:?}");
-    assert_eq!(snapshot(&dir), before);
-    assert!(testbed.is_empty());
+    let (dir, job) = told_of_a_refusal(&testbed, "told", Errno::PERM);
+    assert_is_rolled_back(&testbed, &dir, &job);
 }
 
 /// A full disk refuses no removal. Who was refused one for want of room and went on was committed, with what it had removed still there.
 #[test]
 fn what_a_command_made_that_was_refused_a_removal_for_want_of_room_is_not_committed() {
     let testbed = Testbed::new();
-    let dir = testbed.fresh("full");
-    let before = snapshot(&dir);
-    let (faulty, job) = testbed.begin_faulty(&dir, Publish::Staged);
-    faulty
-        .hook()
-        .arm(Plan::fail(Errno::NOSPC).on(Operation::Create).named("victim"));
-    InJob(&job).run(&Op::Create("victim".to_owned())).unwrap();
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
-    while InJob(&job).run(&Op::Create("other".to_owned())) != Err(Errno::NOSPC) {
-        assert!(std::time::Instant::now() < until, "it is never told");
-    }
+    let (dir, job) = told_of_a_refusal(&testbed, "full", Errno::NOSPC);
     assert_eq!(InJob(&job).run(&Op::Unlink("dead".to_owned())), Err(Errno::NOSPC));
-    let outcome = job.commit_or_keep(Keep::Complete, &mut |_| {});
-    assert!(matches!(outcome, Ok(Outcome::RolledBack(_))), "{outcome:?}");
-    assert_eq!(snapshot(&dir), before);
-    assert!(testbed.is_empty());
+    assert_is_rolled_back(&testbed, &dir, &job);
 }
 
 /// A file that the command left open, and of which a part is stored: it is closed before anything is said of it.
