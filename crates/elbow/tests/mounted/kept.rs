@@ -31,6 +31,19 @@ fn run_with(test_dir: &TestDir, options: &[&str], meanwhile: impl FnOnce()) -> R
     job.finish()
 }
 
+/// Waits until nothing is on its way to the storage, and what is left to be stored is what the command holds open.
+fn wait_for_the_drain(test_dir: &TestDir, bytes_open: u64) {
+    let is_drained = || {
+        let status = test_dir.elbow(&["status", "--json", test_dir.work("").to_str().expect("UTF-8")]);
+        let status: Value = serde_json::from_str(&status.out).expect("JSON");
+        let counts = &status["counts"];
+        [("queued", 0), ("in_flight", 0), ("bytes_left", bytes_open)]
+            .iter()
+            .all(|(name, count)| counts[*name] == *count)
+    };
+    wait_for("the drain", is_drained);
+}
+
 fn resume(test_dir: &TestDir, options: &[&str]) -> Run {
     test_dir.elbow(&[&["resume"], options].concat())
 }
@@ -59,14 +72,8 @@ fn a_patch_into_a_full_disk_goes_on_when_there_is_room() {
     let test_dir = TestDir::at(&disk.path(), OLD);
     let before = test_dir.restore();
     let mut filler = None;
-    let drained = || {
-        let staged = std::fs::read_dir(test_dir.work("")).expect("the directory").flatten();
-        let job = staged.map(|entry| entry.path()).find(|path| path.join("job").exists());
-        job.is_some_and(|job| job.join("new/new/sub/f").exists())
-    };
     let run = run_with(&test_dir, &[], || {
-        wait_for("the drain", drained);
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        wait_for_the_drain(&test_dir, 0);
         filler = Some(disk.fill());
     });
     run.assert_code(125);
@@ -108,7 +115,7 @@ fn what_a_full_disk_cannot_take_is_saved_and_comes_back() {
     let scratch = scratch.path().to_str().expect("UTF-8");
     let job = test_dir.start_job(&["--scratch", scratch], &script);
     wait_for("the job's changes", || test_dir.outside("changed").exists());
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    wait_for_the_drain(&test_dir, 3_000_000 + 7);
     let filler = disk.fill();
     test_dir.touch_outside("go");
     let run = job.finish();
