@@ -69,7 +69,11 @@ pub fn abandon(storage: &Arc<dyn Storage>, root: &Handle, name: &OsStr) -> Resul
     let (record, from) = match find_record(storage, &own).map_err(|found| not_stuck(&found.to_string()))? {
         Some((record, Stage::Committed)) => (record, None),
         Some((record, Stage::TakenBack(phase))) => (record, Some(phase)),
-        Some((_, Stage::Done)) => return Err(not_stuck("everything of it is in its place; `elbow recover` cleans up")),
+        Some((_, Stage::Done)) => {
+            return Err(not_stuck(
+                "everything of it is in its place; `elbow recover` cleans up, or says what keeps it from that",
+            ));
+        }
         Some((_, Stage::Waiting)) | None => return Err(not_stuck("it has not committed; `elbow recover` ends it")),
     };
     let tree = Tree::new(storage, root.clone(), THREADS)

@@ -5,7 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use elbow_file::{Access, Errno, Handle, Storage};
 use elbow_ranges::encoding::{DecodeError, seal};
@@ -34,6 +34,11 @@ pub(crate) const LOCK_LOOKS: usize = 5;
 
 pub(crate) fn error(tried: &'static str) -> impl Fn(Errno) -> JobError {
     JobError::storage(tried, ".")
+}
+
+/// The same of something below the directory.
+pub(crate) fn error_in(tried: &'static str) -> impl Fn((PathBuf, Errno)) -> JobError {
+    move |(path, errno)| JobError::storage(tried, Path::new(".").join(path))(errno)
 }
 
 /// What is said of a job.

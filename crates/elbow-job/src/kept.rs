@@ -6,18 +6,19 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use elbow_file::{Errno, Handle, RenameMode, Storage};
 
 use crate::commit::{Leftovers, StagingHolder, Tree, remove_leftovers};
-use crate::found::{Found, THREADS, error, find_record, lock_manifest, look_at, read_journal, report_of};
+use crate::found::{Found, THREADS, error, error_in, find_record, lock_manifest, look_at, read_journal, report_of};
 use crate::job_files::{BIRTH_LOOKS, BIRTH_PAUSE};
 use crate::liveness::{self, Attempt, Liveness, Lock};
 use crate::lost_answers;
 use crate::missing::none_if_missing;
 use crate::ownership::{self, OwnDirectory, OwnershipCheck};
-use crate::report::{JobError, RecoverAction, Recovered};
+use crate::report::{JobError, ROLLING_BACK, RecoverAction, Recovered};
 use crate::staging::{DROPPED, JournalEntry, KEPT, MANIFEST, Manifest, is_job_name, is_staging_name};
 use crate::step_counter::StepCounter;
 
@@ -147,24 +148,24 @@ pub(crate) fn keep(storage: &dyn Storage, job: &Handle) -> Result<(), Errno> {
 
 /// Removes a job whose removal has begun.
 pub(crate) fn remove(tree: &Tree<'_>, name: &OsStr, own: &OwnDirectory) -> Result<(), JobError> {
-    let left = leftovers(tree, own).map_err(error("reading the journal in"))?;
+    let left = leftovers(tree, own).map_err(error_in("looking for what was staged in"))?;
     let root = tree.storage.stat_handle(&tree.root);
     let root = root.map_err(error("reading the attributes of the directory in"))?;
     remove_leftovers(tree, name, &left, (root.atime, root.mtime), &StepCounter::default())
-        .map_err(error("removing the kept job in"))
+        .map_err(error_in(ROLLING_BACK))
 }
 
 /// Directories with a staging directory and their times now. One that is gone, or something else by now, has none.
-fn leftovers(tree: &Tree<'_>, own: &OwnDirectory) -> Result<Leftovers, Errno> {
+fn leftovers(tree: &Tree<'_>, own: &OwnDirectory) -> Result<Leftovers, (PathBuf, Errno)> {
     let mut left = Leftovers::default();
-    for entry in read_journal(tree.storage, own)? {
+    for entry in read_journal(tree.storage, own).map_err(|errno| (PathBuf::new(), errno))? {
         let JournalEntry::Staging { dir, .. } = entry else {
             continue;
         };
-        match tree.dir(&dir) {
+        match tree.dir(&dir).and_then(|handle| tree.storage.stat_handle(&handle)) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-            handle => {
-                let now = tree.storage.stat_handle(&handle?)?;
+            Err(errno) => return Err((dir, errno)),
+            Ok(now) => {
                 left.staging.push(StagingHolder {
                     path: dir,
                     times: (now.atime, now.mtime),

@@ -28,15 +28,15 @@ use crate::commit::{
 };
 use crate::far_send;
 use crate::found::{
-    Found, LOCK_LOOKS, Stage, THREADS, error, find_record, lock_manifest, look_at, read_journal, report_of, unfinished,
-    waits,
+    Found, LOCK_LOOKS, Stage, THREADS, error, error_in, find_record, lock_manifest, look_at, read_journal, report_of,
+    unfinished, waits,
 };
 use crate::job_files::{BIRTH_LOOKS, BIRTH_PAUSE, DEPARTED, DONE};
 use crate::kept;
 use crate::liveness::{self, Attempt, Liveness, Lock};
 use crate::missing::none_if_missing;
 use crate::ownership::{OwnDirectory, OwnershipCheck};
-use crate::report::{Cause, JobError, RecoverAction, Recovered, cause_of};
+use crate::report::{Cause, JobError, ROLLING_BACK, RecoverAction, Recovered, cause_of};
 use crate::staging::{
     DROPPED, JournalEntry, MANIFEST, MANIFEST_DRAFT, Manifest, TURN, WHY, is_job_name, is_probe_name, mtime_in,
 };
@@ -74,8 +74,11 @@ pub fn recover(storage: &Arc<dyn Storage>, root: &Handle, force: bool) -> Result
 /// Why a job could not be ended, for who knows which job and directory it is.
 fn failure(error: &JobError) -> String {
     match error {
-        JobError::Storage { tried, errno, .. } => {
-            let tried = tried.strip_suffix(" in").unwrap_or(tried);
+        JobError::Storage { tried, errno, path } => {
+            let tried = match path.strip_prefix(".") {
+                Ok(below) if !below.as_os_str().is_empty() => format!("{tried} {}", below.display()),
+                _ => tried.strip_suffix(" in").unwrap_or(tried).to_owned(),
+            };
             let advice = match *errno {
                 Errno::XDEV => " (something is mounted below the directory; `elbow recover --force` goes there, too)",
                 _ => "",
@@ -461,7 +464,7 @@ impl<'a> Recovery<'a> {
         debug!("it has no record: what it made is removed");
         let left = leftovers(self.storage, self.root, name, own, manifest);
         let (left, times) = left.map_err(error("reading the journal in"))?;
-        remove_leftovers(tree, name, &left, times, &StepCounter::default()).map_err(error("rolling back in"))
+        remove_leftovers(tree, name, &left, times, &StepCounter::default()).map_err(error_in(ROLLING_BACK))
     }
 
     /// Carries a record out, or takes it back if that cannot be; gives what became of the job.

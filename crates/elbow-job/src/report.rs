@@ -212,7 +212,7 @@ impl std::fmt::Display for Cause {
 #[non_exhaustive]
 pub enum JobError {
     /// A call on the staging area or the directory itself failed.
-    #[error("{tried} {}: {errno}{}", path.display(), advice(*errno))]
+    #[error("{tried} {}: {errno}{}", path.display(), advice(tried, *errno))]
     Storage {
         /// What was tried, so that the path can follow: `reading the attributes of`.
         tried: &'static str,
@@ -295,6 +295,14 @@ pub enum JobError {
         "the connection ended before the job did; the machine there rolls the job back as soon as it notices, unless what served the job there has died, too"
     )]
     Parted,
+    /// The job was not committed, and what it has staged could not be removed either.
+    #[error("{cause}; {failed}")]
+    NotRolledBack {
+        /// Why it was to be rolled back.
+        cause: Cause,
+        /// Why that failed.
+        failed: Box<JobError>,
+    },
     /// The storage does not answer, and the job was left as it is.
     #[error("the storage has not answered for {seconds} s, and the job was left as it is")]
     Silent {
@@ -316,6 +324,9 @@ pub enum JobError {
     },
 }
 
+/// What is tried when what a job has staged is removed.
+pub(crate) const ROLLING_BACK: &str = "rolling back what was staged in";
+
 /// A protection in words, and the letter of chattr(1).
 fn protection_words(protection: Protection) -> (&'static str, char) {
     match protection {
@@ -336,8 +347,9 @@ impl JobError {
     }
 }
 
-fn advice(errno: Errno) -> &'static str {
+fn advice(tried: &str, errno: Errno) -> &'static str {
     match errno {
+        _ if tried == ROLLING_BACK => "",
         Errno::ACCESS | Errno::PERM => " (the directory of a job must be writable: its staging area is created in it)",
         Errno::ROFS => " (a job needs a writable file system)",
         _ => "",

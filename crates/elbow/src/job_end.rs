@@ -89,9 +89,11 @@ impl JobEnd {
 /// What the storage refused, if that is why a job was not stored.
 fn errors_in(outcome: &Result<Outcome, JobError>) -> Option<Vec<DeferredError>> {
     match outcome {
-        Ok(Outcome::RolledBack(Cause::Deferred(errors)) | Outcome::Kept(Cause::Deferred(errors), _)) => {
-            Some(errors.clone())
-        }
+        Ok(Outcome::RolledBack(Cause::Deferred(errors)) | Outcome::Kept(Cause::Deferred(errors), _))
+        | Err(JobError::NotRolledBack {
+            cause: Cause::Deferred(errors),
+            ..
+        }) => Some(errors.clone()),
         _ => None,
     }
 }

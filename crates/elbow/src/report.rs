@@ -301,6 +301,13 @@ impl Report {
                 | JobError::NotKept { .. }
                 | JobError::NotWhole { .. }),
             ) => (RunOutcome::Unfinished, format!("{directory}: {error}")),
+            Err(JobError::NotRolledBack { cause, failed }) => (
+                RunOutcome::Unfinished,
+                format!(
+                    "not committed {directory}: {}; {failed}; `elbow recover {directory}` cleans up",
+                    reason(cause, why)
+                ),
+            ),
             Err(error) => (
                 RunOutcome::Unfinished,
                 format!("{directory}: {error}; `elbow recover {directory}` cleans up"),

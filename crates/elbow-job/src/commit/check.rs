@@ -272,7 +272,7 @@ fn check<T: Known>(
     match found {
         Ok(difference) => difference,
         Err(Errno::NOENT) => Some(Difference::Changed("it is gone".into())),
-        Err(errno @ (Errno::NOTDIR | Errno::LOOP | Errno::ACCESS)) => {
+        Err(errno @ (Errno::NOTDIR | Errno::LOOP)) => {
             Some(Difference::Changed(format!("it cannot be looked at: {errno}")))
         }
         Err(errno) => Some(Difference::Refused(errno)),

@@ -44,7 +44,11 @@ impl Failure {
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}: {}", self.step, self.path.display(), self.reason())
+        let path = match self.path.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => &self.path,
+        };
+        write!(f, "{} {}: {}", self.step, path.display(), self.reason())
     }
 }
 

@@ -177,9 +177,14 @@ impl Shared {
         // The record of a commit that failed at the last moment: a recovery would carry it out.
         none_if_missing(storage.unlink(&job, OsStr::new(RECORD)))?;
         for holder in &left.staging {
-            if let Some(dir) = none_if_missing(tree.dir(&holder.path))? {
+            let put_back = |dir: Handle| {
                 holder.close(storage, &dir)?;
-                put_times_back(storage, &dir, holder.times)?;
+                put_times_back(storage, &dir, holder.times)
+            };
+            match tree.dir(&holder.path).and_then(put_back) {
+                // Somebody has removed it, taken our right to it, or given it away: it stays as they have left it.
+                Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
+                other => other?,
             }
         }
         put_times_back(storage, &tree.root, self.root_times)?;

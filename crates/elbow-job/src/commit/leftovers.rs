@@ -49,28 +49,48 @@ impl StagingHolder {
 }
 
 /// Rolls back: removes everything that an uncommitted job left, its own directory last.
+///
+/// # Errors
+/// The first directory in which something stays, and why.
 pub(crate) fn remove_leftovers(
     tree: &Tree<'_>,
     staging_name: &OsStr,
     left: &Leftovers,
     root_times: (Time, Time),
     counter: &StepCounter,
-) -> Result<(), Errno> {
+) -> Result<(), (PathBuf, Errno)> {
     let (storage, part) = (tree.storage, part_name(staging_name));
-    let visible = parallel(&left.visible, tree.threads, |path| {
-        none_if_missing(tree.parent_of(path))
-    });
-    let visible: Vec<_> = visible
-        .into_iter()
-        .filter_map(Result::transpose)
-        .collect::<Result<_, Errno>>()?;
-    let visible = remove_trees(storage, &visible, tree.threads, counter);
+    let visible = remove_visible(tree, &left.visible, counter);
     let staging = parallel(&left.staging, tree.threads, |holder| {
-        remove_staging_in(tree, holder, &part, counter)
+        let removed = remove_staging_in(tree, holder, &part, counter);
+        removed.map_err(|errno| (holder.path.clone(), errno))
     });
-    visible.into_iter().chain(staging).collect::<Result<(), Errno>>()?;
-    remove_job_dir(tree, staging_name, counter)?;
-    put_times_back(storage, &tree.root, root_times)
+    // What can be removed is, whatever else stays.
+    staging.into_iter().fold(visible, Result::and)?;
+    let removed = remove_job_dir(tree, staging_name, counter);
+    removed
+        .and_then(|()| put_times_back(storage, &tree.root, root_times))
+        .map_err(|errno| (PathBuf::new(), errno))
+}
+
+/// Removes what has its own name already.
+fn remove_visible(tree: &Tree<'_>, paths: &[PathBuf], counter: &StepCounter) -> Result<(), (PathBuf, Errno)> {
+    let places = parallel(paths, tree.threads, |path| none_if_missing(tree.parent_of(path)));
+    let places = paths.iter().zip(places).map(|(path, place)| (path, place));
+    let mut tops = Vec::new();
+    let mut found = Ok(());
+    for (path, place) in places {
+        match place {
+            Ok(place) => tops.extend(place.map(|place| (path, place))),
+            Err(errno) => found = found.and(Err((path.clone(), errno))),
+        }
+    }
+    let (paths, tops): (Vec<_>, Vec<_>) = tops.into_iter().unzip();
+    let removed = remove_trees(tree.storage, &tops, tree.threads, counter);
+    let removed = paths.into_iter().zip(removed);
+    removed
+        .map(|(path, removed)| removed.map_err(|errno| (path.clone(), errno)))
+        .fold(found, Result::and)
 }
 
 /// Removes the staging directory in an old directory, and puts the times of that back.

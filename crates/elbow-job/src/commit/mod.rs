@@ -43,7 +43,7 @@ use crate::missing::{none_if_missing, sync_dir};
 use crate::model::{Model, Staging};
 use crate::options::{OnConflict, Publish};
 use crate::recorder::EndStep;
-use crate::report::{Cause, JobError, Keep, Kept, Outcome, Phase, Progress};
+use crate::report::{Cause, JobError, Keep, Kept, Outcome, Phase, Progress, ROLLING_BACK};
 use crate::shared::Shared;
 use crate::step_counter::StepCounter;
 pub(crate) use apply::Apply;
@@ -170,12 +170,18 @@ impl Job {
         if rest.take().is_some() && keep != Keep::Nothing {
             self.shared
                 .forget_rest()
-                .map_err(self.shared.storage_error("rolling back the job in"))?;
+                .map_err(self.shared.storage_error(ROLLING_BACK))
+                .map_err(not_rolled_back(&cause))?;
         }
         match keep {
             Keep::Everything => self.keep(cause, progress),
-            _ => self.shared.undo(progress).map(|()| Outcome::RolledBack(cause)),
+            _ => self.roll_back_for(cause, progress),
         }
+    }
+
+    fn roll_back_for(&self, cause: Cause, progress: &mut Hook<'_>) -> Result<Outcome, JobError> {
+        self.shared.undo(progress).map_err(not_rolled_back(&cause))?;
+        Ok(Outcome::RolledBack(cause))
     }
 
     fn kept(&self, cause: Cause, is_whole: bool) -> Outcome {
@@ -202,7 +208,7 @@ impl Job {
                     .map_err(|(errno, _)| failed(errno))?;
                 Ok(self.kept(cause, false))
             }
-            None => self.shared.undo(progress).map(|()| Outcome::RolledBack(cause)),
+            None => self.roll_back_for(cause, progress),
         }
     }
 }
@@ -261,6 +267,19 @@ impl Refused {
             rest: Some(Box::new(rest)),
             ..Self::torn(cause)
         }
+    }
+}
+
+/// What is told of a job that is not committed, and of which something stays.
+fn not_rolled_back(cause: &Cause) -> impl Fn(JobError) -> JobError {
+    move |failed| match (cause, failed) {
+        // The far end rolls it back.
+        (_, JobError::Parted) => JobError::Parted,
+        (Cause::Asked, failed) => failed,
+        (cause, failed) => JobError::NotRolledBack {
+            cause: cause.clone(),
+            failed: failed.into(),
+        },
     }
 }
 
@@ -689,7 +708,7 @@ impl Shared {
             drop(self.journal.lock().take());
             let roll_back = || far_send::roll_back(far, &self.staging_name, &self.pulse_counts());
             let counter = StepCounter::of(leftovers.names, 0);
-            let failed = self.storage_error("rolling back the job in");
+            let failed = self.storage_error(ROLLING_BACK);
             return match self.watched(progress, EndStep::RollBack, &counter, roll_back) {
                 // The far end does so by itself, if it can.
                 Err(Errno::NOTCONN) => Err(JobError::Parted),
@@ -697,12 +716,11 @@ impl Shared {
             };
         }
         self.close_journal();
-        self.forget_record()
-            .map_err(self.storage_error("rolling back the job in"))?;
+        self.forget_record().map_err(self.storage_error(ROLLING_BACK))?;
         let counter = StepCounter::of(leftovers.names, 0);
         let remove = || remove_leftovers(&self.tree(), &self.staging_name, &leftovers, self.root_times, &counter);
         self.watched(progress, EndStep::RollBack, &counter, remove)
-            .map_err(self.storage_error("rolling back the job in"))
+            .map_err(|(path, errno)| JobError::storage(ROLLING_BACK, self.path.join(path))(errno))
     }
 
     /// A record whose writing failed may be there all the same: nobody is to carry it out when the roll back has begun.

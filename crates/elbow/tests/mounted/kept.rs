@@ -323,6 +323,78 @@ fn a_users_results_wait_until_the_user_may_store_them() {
     test_dir.assert_no_staging();
 }
 
+/// The same of a directory that nobody may even look into any more. That was taken for a change of what is in it, the roll back failed, too, without a word
+/// of why there was one, and the next recovery threw the results away.
+#[test]
+fn results_wait_below_a_directory_that_the_user_may_not_look_into() {
+    let test_dir = as_user(TestDir::new(&format!(
+        "mkdir -p d/sub; printf x > d/f; printf old > old; chown -R {USER}:{USER} .; chmod 755 ."
+    )));
+    let script = "set -e; printf changed > d/f; printf n > d/n; mkdir d/sub/k; printf k > d/sub/k/k; printf new > old
+        : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
+    for (close, open) in [
+        ("chmod 0 d", "chmod 755 d"),
+        ("chown 0 d; chmod 700 d", "chown {USER} d; chmod 755 d"),
+    ] {
+        let before = test_dir.restore();
+        for name in ["changed", "go"] {
+            let _ = std::fs::remove_file(test_dir.outside(name));
+        }
+        let at_it = |script: &str| {
+            let script = script.replace("{USER}", &USER.to_string());
+            let mut shell = Command::new("sh");
+            let ended = shell.args(["-ec", &script]).current_dir(test_dir.work("")).status();
+            assert!(ended.expect("sh").success(), "{script}");
+        };
+        let job = test_dir.start_job(&[], script);
+        wait_for("the job's changes", || test_dir.outside("changed").exists());
+        wait_for_the_drain(&test_dir, 0);
+        at_it(close);
+        test_dir.touch_outside("go");
+        let run = job.finish();
+        run.assert_code(125);
+        for words in ["d/n: Permission denied", "elbow resume", "nothing of it is visible"] {
+            assert!(run.err.contains(words), "{close}: {words}: {}", run.err);
+        }
+        resume(&test_dir, &[]).assert_code(125);
+        at_it(open);
+        test_dir.assert_seen_from_outside_as(&before);
+        resume(&test_dir, &[]).assert_code(0);
+        let stored: Vec<_> = ["d/f", "d/n", "d/sub/k/k", "old"]
+            .map(|name| test_dir.content(name))
+            .into();
+        assert_eq!(
+            stored,
+            [b"changed".to_vec(), b"n".to_vec(), b"k".to_vec(), b"new".to_vec()],
+            "{close}"
+        );
+        test_dir.assert_no_staging();
+
+        // Nor can it be rolled back: both are told, and a recovery does it when it can.
+        test_dir.restore();
+        for name in ["changed", "go"] {
+            std::fs::remove_file(test_dir.outside(name)).expect("a sign");
+        }
+        let job = test_dir.start_job(&["--no-keep"], script);
+        wait_for("the job's changes", || test_dir.outside("changed").exists());
+        wait_for_the_drain(&test_dir, 0);
+        at_it(close);
+        test_dir.touch_outside("go");
+        let run = job.finish();
+        run.assert_code(125);
+        for words in [
+            "look at d/n: Permission denied",
+            "work/d: Permission denied; `elbow recover",
+        ] {
+            assert!(run.err.contains(words), "{close}: {words}: {}", run.err);
+        }
+        at_it(open);
+        test_dir.elbow(&["recover", "."]).assert_code(0);
+        test_dir.assert_seen_from_outside_as(&before);
+        test_dir.assert_no_staging();
+    }
+}
+
 /// A commit that is being taken back, and of which a directory cannot get its name back: it blocks nobody, is tried again each time, and
 /// given up by name; then what stays is named, and nothing that was there before is lost.
 #[test]
