@@ -20,7 +20,7 @@ use elbow_remote::Ssh;
 
 use crate::cli::{self, JobArgs, ViaArgs};
 use crate::job_end::BY_SOMEBODY_ELSE;
-use crate::output::strerror;
+use crate::output::{few, strerror};
 use crate::shown_at::ShownAt;
 use crate::size;
 use crate::via::{Connected, Far, Reached};
@@ -552,9 +552,8 @@ pub(crate) fn kept_line(site: &Site, found: &[Recovered]) -> Option<String> {
     const SHOWN: usize = 4;
     let kept = found.iter().filter(|job| job.action == RecoverAction::Kept);
     let kept: Vec<&str> = kept.map(|job| job.job.as_str()).collect();
-    let rest = (kept.len() > SHOWN).then(|| format!("and {} more", kept.len() - SHOWN));
-    let names: Vec<_> = kept.iter().take(SHOWN).map(ToString::to_string).chain(rest).collect();
-    let (names, directory) = (names.join(", "), quoted(site.path()));
+    let names = few(kept.iter().map(ToString::to_string), SHOWN);
+    let directory = quoted(site.path());
     let line = format!(
         "kept since earlier: {names}; why, and what goes on: elbow recover {directory} --show; to remove one: elbow recover {directory} --drop NAME"
     );

@@ -21,6 +21,13 @@ pub(crate) fn sentence(error: &anyhow::Error) -> String {
     })
 }
 
+/// The first few of a list, and how many more there are.
+pub(crate) fn few(all: impl ExactSizeIterator<Item = String>, shown: usize) -> String {
+    let rest = all.len().checked_sub(shown).filter(|rest| *rest > 0);
+    let rest = rest.map(|rest| format!("and {rest} more"));
+    all.take(shown).chain(rest).collect::<Vec<_>>().join(", ")
+}
+
 /// The system's words for an errno.
 pub(crate) fn strerror(errno: i32) -> String {
     without_numbers(&io::Error::from_raw_os_error(errno).to_string())

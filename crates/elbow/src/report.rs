@@ -14,7 +14,7 @@ use crate::job::{drop_command, quoted, resume_command};
 use crate::job_end::{BY_SOMEBODY_ELSE, JobEnd};
 use crate::json::{self, Problem};
 use crate::names::{CommandWords, DirectoryName, KeptName, PathName, SavedName};
-use crate::output::{print_message, raw, sentence, strerror, without_numbers};
+use crate::output::{few, print_message, raw, sentence, strerror, without_numbers};
 use crate::via::Reached;
 use crate::{errno_name, size};
 
@@ -489,9 +489,7 @@ fn where_kept(path: &Path) -> String {
 
 /// What is not there of a kept job, as a line of its own.
 fn not_stored(missing: &[PathBuf]) -> String {
-    let each = missing.iter().take(SHOWN).map(|path| path.display().to_string());
-    let rest = (missing.len() > SHOWN).then(|| format!("and {} more", missing.len() - SHOWN));
-    let all = each.chain(rest).collect::<Vec<_>>().join(", ");
+    let all = few(missing.iter().map(|path| path.display().to_string()), SHOWN);
     if all.is_empty() {
         all
     } else {
@@ -505,10 +503,8 @@ const SHOWN: usize = 8;
 fn listed(conflicts: &[(PathBuf, String)]) -> String {
     let each = conflicts
         .iter()
-        .take(SHOWN)
         .map(|(path, what)| format!("{} ({what})", path.display()));
-    let rest = (conflicts.len() > SHOWN).then(|| format!("and {} more", conflicts.len() - SHOWN));
-    each.chain(rest).collect::<Vec<_>>().join(", ")
+    few(each, SHOWN)
 }
 
 /// A time as RFC 3339 writes it, in UTC and whole seconds.

@@ -13,8 +13,12 @@ use crate::commit::report;
 use crate::exit;
 use crate::job::{Site, recovered_lines};
 use crate::job_end::JobEnd;
+use crate::output::few;
 use crate::process_limits::prepare_process;
 use crate::report::Report;
+
+/// More directories than these make a line unreadable.
+const SHOWN: usize = 3;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -68,12 +72,11 @@ fn resume(args: &ResumeArgs) -> anyhow::Result<Report> {
     let waiting: Vec<OsString> = waiting.map(|left| left.job.into()).collect();
     if waiting.is_empty() && finished.is_empty() && report.is_committed() {
         let others = site.saved_by_other_versions(args.scratch.as_deref());
-        let others: Vec<String> = others.iter().map(|path| path.display().to_string()).collect();
         let beside = match others.is_empty() {
             true => String::new(),
             false => format!(
                 "; what another version of elbow has saved in {} does not say where it belongs: that version can go on with it",
-                others.join(", ")
+                few(others.iter().map(|path| path.display().to_string()), SHOWN)
             ),
         };
         bail!(

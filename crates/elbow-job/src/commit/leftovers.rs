@@ -76,10 +76,9 @@ pub(crate) fn remove_leftovers(
 /// Removes what has its own name already.
 fn remove_visible(tree: &Tree<'_>, paths: &[PathBuf], counter: &StepCounter) -> Result<(), (PathBuf, Errno)> {
     let places = parallel(paths, tree.threads, |path| none_if_missing(tree.parent_of(path)));
-    let places = paths.iter().zip(places).map(|(path, place)| (path, place));
     let mut tops = Vec::new();
     let mut found = Ok(());
-    for (path, place) in places {
+    for (path, place) in paths.iter().zip(places) {
         match place {
             Ok(place) => tops.extend(place.map(|place| (path, place))),
             Err(errno) => found = found.and(Err((path.clone(), errno))),
