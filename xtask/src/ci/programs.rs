@@ -31,9 +31,10 @@ const BUILD: [&str; 8] = [
 ];
 
 /// The programs that take longest, in that order, by package and target: who begins early does not have to be waited for alone at the end.
-const LONGEST: [(&str, &str); 8] = [
+const LONGEST: [(&str, &str); 9] = [
     ("elbow", "--test mounted"),
     ("elbow-job", "--lib"),
+    ("elbow-mpi", "--test mpi"),
     ("elbow", "--test machines"),
     ("elbow", "--test differ"),
     ("elbow", "--test contract"),
@@ -194,36 +195,71 @@ pub(super) fn run(workspace: &Workspace, programs: Vec<Program>) -> Result<()> {
     let lanes = processors();
     let (alone, others): (Vec<_>, Vec<_>) = programs.into_iter().partition(|program| program.is(ALONE));
     let waiting = Mutex::new(VecDeque::from(others));
-    let failed = Mutex::new(Vec::new());
+    let failed: Mutex<Vec<Failed>> = Mutex::new(Vec::new());
     let next = || waiting.lock().expect("no lane panics with it").pop_front();
     std::thread::scope(|scope| {
         for _ in 0..lanes {
             scope.spawn(|| {
                 while let Some(program) = next() {
-                    if !run_and_show(&program, 2 * lanes) {
-                        failed.lock().expect("no lane panics with it").push(program.says());
-                    }
+                    let run = run_and_show(&program, 2 * lanes);
+                    failed.lock().expect("no lane panics with it").extend(run);
                 }
             });
         }
     });
     let mut failed = failed.into_inner().expect("no lane is left");
-    failed.extend(
-        alone
-            .iter()
-            .filter(|program| !run_and_show(program, lanes))
-            .map(Program::says),
-    );
+    failed.extend(alone.iter().filter_map(|program| run_and_show(program, lanes)));
     if cargo(workspace, &["test", "--workspace", "--locked", "--doc"]).is_err() {
-        failed.push("cargo test --doc".to_owned());
+        failed.push(Failed {
+            program: "cargo test --doc".to_owned(),
+            why: Vec::new(),
+        });
     }
-    if !failed.is_empty() {
-        bail!("failed: {}", failed.join(", "));
+    if failed.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    // Among thousands of lines, of which some places show only the last.
+    for line in failed.iter().flat_map(|failed| &failed.why) {
+        println!("{line}");
+    }
+    let failed: Vec<String> = failed.into_iter().map(|failed| failed.program).collect();
+    bail!("failed: {}", failed.join(", "));
 }
 
-fn run_and_show(program: &Program, threads: usize) -> bool {
+/// A program of which not all tests passed.
+struct Failed {
+    program: String,
+    /// What its failed tests printed, but for backtraces, and of each only the last lines.
+    why: Vec<String>,
+}
+
+/// What the failed tests say in what a program printed.
+fn reasons(text: &str) -> Vec<String> {
+    const LINES_MAX: usize = 30;
+    let is_head = |line: &&str| line.starts_with("---- ") && line.ends_with(" stdout ----");
+    let mut lines = text.lines().skip_while(|line| !is_head(line)).peekable();
+    let mut reasons = Vec::new();
+    while let Some(head) = lines.next() {
+        if head == "failures:" {
+            break;
+        }
+        let mut said = Vec::new();
+        while let Some(line) = lines.next_if(|line| !is_head(line) && *line != "failures:") {
+            said.push(line.to_owned());
+        }
+        let end = said
+            .iter()
+            .position(|line| line == "stack backtrace:")
+            .unwrap_or(said.len());
+        let begin = end.saturating_sub(LINES_MAX);
+        reasons.push(head.to_owned());
+        reasons.extend(said.drain(begin..end));
+    }
+    reasons
+}
+
+/// Runs one and shows what it printed; what failed of it, if anything did.
+fn run_and_show(program: &Program, threads: usize) -> Option<Failed> {
     println!("begun: {}", program.says());
     let start = Instant::now();
     let (text, passed) = program
@@ -232,7 +268,10 @@ fn run_and_show(program: &Program, threads: usize) -> bool {
     let took = start.elapsed().as_secs_f64();
     // One call, so that nobody's lines come in between.
     print!("\n     Running {}: {took:.1} s\n{text}", program.says());
-    passed
+    (!passed).then(|| Failed {
+        program: program.says(),
+        why: reasons(&text),
+    })
 }
 
 #[cfg(test)]
@@ -281,5 +320,24 @@ mod tests {
             text.starts_with("out\nerr\n") && text.contains("exit status: 3"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn why_tests_failed_is_found_in_what_they_print() {
+        const PRINTED: &str = "running 3 tests\ntest a ... FAILED\ntest b ... FAILED\ntest c ... ok\n\nfailures:\n\n---- a stdout ----\nsaid\npanicked at x.rs:1:\n  left: 1\nstack backtrace:\n   0: rust_begin_unwind\n\n---- b stdout ----\nError: no\n\n\nfailures:\n    a\n    b\n\ntest result: FAILED\n";
+        assert_eq!(
+            reasons(PRINTED),
+            [
+                "---- a stdout ----",
+                "said",
+                "panicked at x.rs:1:",
+                "  left: 1",
+                "---- b stdout ----",
+                "Error: no",
+                "",
+                ""
+            ]
+        );
+        assert_eq!(reasons("test a ... ok\n"), [""; 0]);
     }
 }
