@@ -15,7 +15,7 @@ use elbow_file::Errno;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode, utf8_percent_encode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
-use url::Url;
+use url::{ParseError, Url};
 
 use crate::greet::ConnectError;
 use crate::link::Link;
@@ -61,9 +61,16 @@ impl FromStr for SshTarget {
 
     fn from_str(text: &str) -> Result<Self, BadTarget> {
         let bad = |why: &str| BadTarget(format!("{text}: {why}"));
-        let url = Url::parse(text).map_err(|error| bad(&error.to_string()))?;
+        let no_address = || match as_address(text) {
+            Some(address) => bad(&format!("this is how scp(1) writes {address}")),
+            None => bad("not an ssh:// address"),
+        };
+        let url = Url::parse(text).map_err(|error| match error {
+            ParseError::RelativeUrlWithoutBase => no_address(),
+            error => bad(&error.to_string()),
+        })?;
         if url.scheme() != "ssh" {
-            return Err(bad("not an ssh:// address"));
+            return Err(no_address());
         }
         if url.password().is_some() {
             return Err(bad(
@@ -98,6 +105,19 @@ impl FromStr for SshTarget {
             port: url.port(),
             path,
         })
+    }
+}
+
+/// The address for `[USER@]HOST:[PATH]`, where PATH begins in the home directory unless it begins with `/`.
+fn as_address(text: &str) -> Option<String> {
+    let (host, path) = text
+        .split_once(':')
+        .filter(|(host, _)| !host.is_empty() && !host.contains('/'))?;
+    match path.starts_with('/') {
+        // Of another scheme.
+        true if path.starts_with("//") => None,
+        true => Some(format!("ssh://{host}{path}")),
+        false => Some(format!("ssh://{host}/~/{path}")),
     }
 }
 
@@ -452,6 +472,23 @@ mod tests {
             let error = target(bad).expect_err(bad).to_string();
             assert!(error.contains("ssh://[USER@]HOST[:PORT][/PATH]"), "{error}");
             assert!(!bad.contains("secret") || error.contains("password"), "{error}");
+        }
+    }
+
+    #[test]
+    fn who_writes_as_for_scp_is_told_the_address() {
+        for (text, address) in [
+            ("alice@box:/data/x", Some("ssh://alice@box/data/x")),
+            ("box:/data", Some("ssh://box/data")),
+            ("box:results", Some("ssh://box/~/results")),
+            ("box:", Some("ssh://box/~/")),
+            ("sftp://box/x", None),
+            ("/data:x", None),
+            ("box", None),
+        ] {
+            assert_eq!(as_address(text).as_deref(), address);
+            let error = target(text).expect_err(text).to_string();
+            assert!(error.contains(address.unwrap_or("not an ssh:// address")), "{error}");
         }
     }
 
