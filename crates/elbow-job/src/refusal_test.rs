@@ -11,7 +11,9 @@ use std::sync::Arc;
 use elbow_file::double::{Faulty, Interposed, Operation, Plan, Recording};
 use elbow_file::{Errno, RealStorage};
 
-use crate::crash_test::{Cut, begin, fresh_for, has_staging, recovered, recovery_dies, seen_by_jobs, with_fault};
+use crate::crash_test::{
+    Cut, begin, fewest, fresh_for, has_staging, recovered, recovery_dies, seen_by_jobs, with_fault,
+};
 use crate::options::Publish;
 use crate::report::RecoverAction;
 use crate::scenes_test::Scene;
@@ -81,10 +83,14 @@ pub(crate) fn enumerate(scene: &Scene) {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
     let before = snapshot(&fresh_for(scene, temp.path(), "untouched"));
-    // The fewest: a job that is slower for a moment stores things that it then moves, with more calls.
-    let wholes = ["whole", "again", "once more"].map(|name| fresh_for(scene, temp.path(), name));
-    let runs = wholes.each_ref().map(|whole| run(whole, scene, None).calls);
-    let (calls, after) = (runs.into_iter().min().expect("three runs"), snapshot(&wholes[0]));
+    let mut after = None;
+    let calls = fewest(|name| {
+        let whole = fresh_for(scene, temp.path(), name);
+        let calls = run(&whole, scene, None).calls;
+        after = Some(snapshot(&whole));
+        calls
+    });
+    let after = after.expect("five runs");
     let (mut committed, mut rolled_back) = (0, 0);
     for n in 1..=calls {
         for errno in errors_of(n) {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use elbow_file::double::{Faulty, Interposed, Operation, Plan};
 use elbow_file::{Errno, RealStorage, Storage};
 
-use crate::crash_test::{begin, has_staging, recovered, seen_by_jobs, with_fault};
+use crate::crash_test::{begin, fewest, has_staging, recovered, seen_by_jobs, with_fault};
 use crate::options::Publish;
 use crate::report::RecoverAction;
 use crate::scenes_test::{Scene, old_tree, operations};
@@ -148,7 +148,7 @@ fn assert_goes_on(testbed: &Testbed, dir: &Path, what: &str) {
 /// Refuses each call of a commit once: what the job made is committed, or kept and goes on when the cause is gone.
 fn enumerate(publish: Publish) {
     let testbed = Testbed::new();
-    let calls = end(&testbed.fresh("counted"), publish, Plan::fail(Errno::IO).nth(1 << 40)).calls;
+    let calls = fewest(|name| end(&testbed.fresh(name), publish, Plan::fail(Errno::IO).nth(1 << 40)).calls);
     let (mut committed, mut kept, mut rolled_back, mut stuck) = (0, 0, 0, 0);
     for n in 1..=calls {
         for errno in [n, n + 1].map(|n| ERRORS[n as usize % ERRORS.len()]) {
