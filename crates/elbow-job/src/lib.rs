@@ -127,6 +127,8 @@ mod tally;
 #[cfg(test)]
 mod turn_test;
 mod watches;
+#[cfg(test)]
+mod won_test;
 
 pub use abandon::{Abandoned, abandon};
 pub use abilities::Ability;
@@ -141,8 +143,8 @@ pub use ownership::try_writing;
 pub use recorder::{ActionRecord, EndStep, Recorder, WaitReason, WaitRecord, Worker};
 pub use recover::recover;
 pub use report::{
-    Cause, Change, ChangeKind, Counts, DeferredError, JobError, Keep, Kept, Outcome, Phase, Progress, RecoverAction,
-    Recovered, Steps, StorageProgress,
+    Cause, Change, ChangeKind, Counts, DeferredError, JobError, Keep, Kept, NOT_WON, Outcome, Phase, Progress,
+    RecoverAction, Recovered, Steps, StorageProgress,
 };
 pub use restore::{SavedJob, drop_saved, restore, save_places, saved_by_other_versions, saved_jobs};
 pub use resume::{resume, retry};

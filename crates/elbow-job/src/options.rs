@@ -23,7 +23,7 @@ pub enum OnConflict {
     /// The job rolls back and names the path.
     #[default]
     RollBack,
-    /// The job wins.
+    /// The job wins. A file of which it has written only a part, and somebody else has written to, is named all the same: neither's content would be there.
     Overwrite,
 }
 

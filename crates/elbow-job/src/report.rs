@@ -129,6 +129,9 @@ pub enum Cause {
     Storage(String),
 }
 
+/// What is said of a conflict that not even [`OnConflict::Overwrite`](crate::OnConflict::Overwrite) decides.
+pub const NOT_WON: &str = "it was written to or replaced by somebody else, and the job has written only a part of it";
+
 /// The same of a number that may be none of an error.
 fn is_no_room(errno: i32) -> bool {
     [Errno::NOSPC, Errno::DQUOT]

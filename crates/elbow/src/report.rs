@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use elbow_job::{Cause, Counts, DeferredError, JobError, Kept, Outcome};
+use elbow_job::{Cause, Counts, DeferredError, JobError, Kept, NOT_WON, Outcome};
 use serde::{Deserialize, Serialize};
 
 use crate::job::{drop_command, quoted, resume_command};
@@ -440,10 +440,15 @@ fn reason(cause: &Cause, asked: &str) -> String {
         Cause::Asked => asked.to_owned(),
         Cause::Deferred(errors) if errors.len() == 1 => "a background operation failed (see above)".to_owned(),
         Cause::Deferred(errors) => format!("{} background operations failed (see above)", errors.len()),
-        Cause::Conflict(conflicts) => format!(
-            "{BY_SOMEBODY_ELSE} while the job ran: {}; a job begun with --on-conflict overwrite wins",
-            listed(conflicts)
-        ),
+        Cause::Conflict(conflicts) => {
+            let can_be_won = conflicts.iter().all(|(_, what)| what != NOT_WON);
+            let advice = if can_be_won {
+                "; with --on-conflict overwrite the job wins"
+            } else {
+                ""
+            };
+            format!("{BY_SOMEBODY_ELSE} while the job ran: {}{advice}", listed(conflicts))
+        }
         Cause::OtherJobs(found) => format!(
             "it removes or moves what holds files of other jobs, running or kept: {}; `elbow recover` lists jobs and drops kept ones",
             listed(found)

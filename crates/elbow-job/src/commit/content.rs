@@ -20,10 +20,12 @@ use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
 use super::apply::{Apply, CHANGED};
 use super::failure::StepResult;
-use super::record::Patch;
+use super::record::{ObservedState, Patch};
+use crate::descriptors::directory_handles;
 use crate::execute::{open_writable, reserve};
 use crate::missing::none_if_missing;
 use crate::model::has_set_id;
+use crate::report::NOT_WON;
 
 /// What is written before it is synced and punched out of the patch.
 const WINDOW_BYTES: u64 = 64 << 20;
@@ -74,6 +76,29 @@ impl Patch {
             return sizes.contains(&now.size);
         }
         self.seen.is_none_or(|seen| seen.is_still(now))
+    }
+
+    /// Does the job say all that the file is to hold?
+    fn is_whole(&self) -> bool {
+        let kept: RangeSet = std::iter::once(0..self.kept.min(self.size)).collect();
+        kept.difference(&self.written).difference(&self.zeroed).is_empty()
+    }
+
+    /// Takes the file that is there now for the one that the job saw. What somebody else has written to it is overwritten whole, and put back whole
+    /// if it comes to that; beside it a part of what the job saw would be a content that nobody has made.
+    pub(super) fn win_over(&mut self, now: Option<&Stat>) -> Result<(), &'static str> {
+        let Some(now) = now else {
+            return Err("the job has written to it, and it is gone");
+        };
+        let is_as_seen = now.size == self.size_before && self.seen.is_none_or(|seen| seen.is_still(now));
+        if !is_as_seen {
+            if !self.is_whole() {
+                return Err(NOT_WON);
+            }
+            (self.size_before, self.kept) = (now.size, 0);
+        }
+        self.seen = Some(ObservedState::of(now));
+        Ok(())
     }
 
     /// The name of its patch file when part of the content is lost.
@@ -209,7 +234,7 @@ impl Contents<'_, '_> {
             log.append(storage, &first)?;
             storage.sync(&log.file)?;
         }
-        let is_kept = self.apply.record.patches.len() <= KEPT_OPEN_MAX;
+        let is_kept = self.apply.record.patches.len() <= KEPT_OPEN_MAX.min(directory_handles() / 2);
         begun.get_or_init(|| is_kept.then(|| file.clone()));
         for window in windows(&overwritten.union(&patch.written)) {
             let end = window.span().map_or(0, |span| span.end);
@@ -682,6 +707,29 @@ mod tests {
         let cut = patch(&[(7, 8)], &[(1, 2)], (6, 20, 10));
         assert_eq!(cut.overwritten(), set(&[(1, 2), (6, 10)]));
         assert_eq!(cut.to_be_zero(), set(&[(1, 2), (6, 7), (8, 10)]));
+    }
+
+    #[test]
+    fn what_is_won_over_is_overwritten_whole_or_not_at_all() {
+        // Rewritten, shorter; and written over and over, with a hole in it.
+        assert!(patch(&[(0, 4)], &[], (0, 4, 10)).is_whole());
+        assert!(patch(&[(0, 3), (5, 12)], &[(3, 5)], (10, 12, 10)).is_whole());
+        // Behind the old end there is nothing to know.
+        assert!(patch(&[(0, 10), (20, 30)], &[], (10, 30, 10)).is_whole());
+        for part in [
+            patch(&[(10, 30)], &[], (10, 30, 10)),
+            patch(&[(2, 4)], &[], (10, 10, 10)),
+            patch(&[], &[], (3, 3, 10)),
+        ] {
+            assert!(!part.is_whole(), "{part:?}");
+        }
+        let mut rewritten = patch(&[(0, 4)], &[], (0, 4, 10));
+        (rewritten.size_before, rewritten.kept) = (84, 0);
+        assert_eq!(rewritten.overwritten(), set(&[(0, 84)]), "all of it comes back");
+        let mut holey = patch(&[(0, 3)], &[(3, 12)], (10, 12, 10));
+        (holey.size_before, holey.kept) = (84, 0);
+        assert_eq!(holey.to_be_zero(), set(&[(3, 12)]));
+        assert_eq!(holey.overwritten(), set(&[(0, 84)]));
     }
 
     #[test]

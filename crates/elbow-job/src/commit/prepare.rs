@@ -37,19 +37,22 @@ pub(crate) fn last_look(
     if !refused.is_empty() {
         return Err(cause_of(&refused, clock()));
     }
-    let wins = record.wins.then_some(job);
-    prepare(record, tree, wins).map_err(unseen)
-}
-
-/// Completes a record; `wins`: the job, whose name this is, takes whatever is found for what was expected.
-fn prepare(record: &mut Record, tree: &Tree<'_>, wins: Option<&OsStr>) -> Result<(), Errno> {
     let before = std::mem::take(&mut record.before);
-    let prepared = complete(record, &before, tree, wins);
+    let completed = complete(record, &before, tree);
+    let won = completed.and_then(|()| match record.wins {
+        true => win(record, &before, tree, job),
+        false => Ok(Vec::new()),
+    });
     record.before = before;
-    prepared
+    let lost = won.map_err(unseen)?;
+    if lost.is_empty() {
+        Ok(())
+    } else {
+        Err(Cause::Conflict(lost))
+    }
 }
 
-fn complete(record: &mut Record, before: &OriginalPaths, tree: &Tree<'_>, wins: Option<&OsStr>) -> Result<(), Errno> {
+fn complete(record: &mut Record, before: &OriginalPaths, tree: &Tree<'_>) -> Result<(), Errno> {
     let with_xattrs = record.attributes.iter_mut().filter(|a| !a.attrs.xattrs.is_empty());
     for attributes in with_xattrs {
         if let Some(path) = before.objects.get(&attributes.path) {
@@ -64,7 +67,7 @@ fn complete(record: &mut Record, before: &OriginalPaths, tree: &Tree<'_>, wins: 
             replaced.seen = look(tree, path)?.as_ref().map(ObservedState::of);
         }
     }
-    wins.map_or(Ok(()), |job| win(record, before, tree, job))
+    Ok(())
 }
 
 /// Opens all files that will be written, and says which cannot be.
@@ -131,8 +134,13 @@ fn old_xattrs(attributes: &Attributes, path: &Path, tree: &Tree<'_>) -> Result<N
         .collect()
 }
 
-/// Expects what is there now.
-fn win(record: &mut Record, before: &OriginalPaths, tree: &Tree<'_>, job: &OsStr) -> Result<(), Errno> {
+/// Takes what is there now for what was expected; gives what cannot be won.
+fn win(
+    record: &mut Record,
+    before: &OriginalPaths,
+    tree: &Tree<'_>,
+    job: &OsStr,
+) -> Result<Vec<(PathBuf, String)>, Errno> {
     let found = parallel(&record.departures, tree.threads, |departure| {
         look(tree, &departure.path)
     });
@@ -145,8 +153,11 @@ fn win(record: &mut Record, before: &OriginalPaths, tree: &Tree<'_>, job: &OsStr
             .get(&patch.path)
             .map_or(Ok(None), |path| look(tree, path))
     });
+    let mut lost = Vec::new();
     for (patch, now) in record.patches.iter_mut().zip(found) {
-        patch.seen = now?.as_ref().map(ObservedState::of);
+        if let Err(why) = patch.win_over(now?.as_ref()) {
+            lost.push((patch.path.clone(), why.to_owned()));
+        }
     }
     record
         .departures
@@ -177,5 +188,5 @@ fn win(record: &mut Record, before: &OriginalPaths, tree: &Tree<'_>, job: &OsStr
         let replaced = placement.replaced.get_or_insert(Replaced { seen: None, spare });
         replaced.seen = Some(ObservedState::of(&now));
     }
-    Ok(())
+    Ok(lost)
 }

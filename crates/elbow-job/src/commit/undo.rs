@@ -72,7 +72,9 @@ impl Undo<'_, '_> {
             ignore_missing(self.apply.storage().unlink(&self.apply.job, OsStr::new(marker)))?;
         }
         self.apply.storage().sync_all(&self.apply.job)?;
-        if keeps && lost_content(self.apply.storage(), &self.apply.job, self.apply.record)?.is_empty() {
+        let is_whole = lost_content(self.apply.storage(), &self.apply.job, self.apply.record)?.is_empty();
+        // One that has gone on waits with what it expected then, whatever this attempt would have won over.
+        if keeps && is_whole && self.apply.look(&self.apply.job, OsStr::new(RESUME))?.is_none() {
             return self.apply.rename_in_job(UNDO[2], RESUME);
         }
         // As a draft, it has room for the record of a job that is kept in another way.

@@ -52,6 +52,8 @@ pub(crate) struct Content {
     pub(crate) stored: u64,
     /// New files: this much of the target counts.
     valid: u64,
+    /// New files: bytes of the target that are no holes, at most; what was written twice counts twice.
+    data_stored: u64,
     /// Smallest size since the fill under way began.
     cut: Option<u64>,
     /// Old files: this much of the original counts.
@@ -111,12 +113,34 @@ impl Content {
         }
     }
 
+    /// The blocks of 512 bytes that the file takes, about. Programs look for holes where a file takes less than its size, and read it all where it does not,
+    /// so holes do not count.
     pub(crate) fn blocks(&self, size: u64, seen: Option<u64>) -> u64 {
-        match seen {
-            Some(blocks) if !self.changed() => blocks,
-            _ if self.old => size.div_ceil(4096) * 8,
-            _ => ((self.dirty_bytes() + self.valid.min(size)).min(size) + self.only_reserved()).div_ceil(4096) * 8,
-        }
+        let (data, reserved) = match seen {
+            Some(blocks) if !self.changed() => return blocks,
+            seen if self.old => {
+                let kept = self.kept.saturating_sub(self.zeroed.total_bytes());
+                let kept = kept.min(seen.map_or(u64::MAX, |blocks| blocks.saturating_mul(512)));
+                (
+                    kept.saturating_add(self.written.total_bytes()),
+                    self.reserved().total_bytes(),
+                )
+            }
+            _ => (self.data_stored.min(self.valid), self.only_reserved()),
+        };
+        let within = data.saturating_add(self.dirty_data()).min(size);
+        let all = match self.old {
+            // What is reserved may be among the rest.
+            true => within.saturating_add(reserved).min(size.max(reserved)),
+            false => within.saturating_add(reserved),
+        };
+        all.div_ceil(4096) * 8
+    }
+
+    /// Dirty bytes that are no holes.
+    fn dirty_data(&self) -> u64 {
+        let data = self.dirty.iter().filter(|(_, piece)| !matches!(piece, Piece::Zero));
+        data.map(|(range, _)| range.end - range.start).sum()
     }
 
     /// Bytes that a new file has reserved and nothing written to.
@@ -279,6 +303,8 @@ impl Content {
             }
             if self.old {
                 self.note_patched(range, piece, cut);
+            } else if !matches!(piece, Piece::Zero) {
+                self.data_stored = self.data_stored.saturating_add(range.end - range.start);
             }
         }
         if let Some(reserve) = &mut self.reserve {
@@ -286,6 +312,7 @@ impl Content {
         }
         self.stored = fill.size.unwrap_or(stored);
         self.valid = cut.map_or(self.stored, |cut| cut.min(self.stored));
+        self.data_stored = self.data_stored.min(self.valid);
         clean_bytes
     }
 

@@ -83,6 +83,36 @@ fn sparse_files_stay_sparse() {
     }
 }
 
+/// A job said that a file which is one hole takes all its blocks, so cp(1) and tar(1) did not look for holes and read 40 GB of zeros.
+#[test]
+fn holes_count_as_no_blocks() {
+    let test_dir = TestDir::new("truncate -s 40G old; head -c 3000000 /dev/urandom > dense");
+    test_dir.restore();
+    let script = "printf y | dd of=old bs=1 seek=30000000000 conv=notrunc status=none
+        printf z | dd of=dense bs=1 seek=5000 conv=notrunc status=none
+        truncate -s 40G new; printf x >> new; head -c 2000000 /dev/urandom > full; fallocate -l 1000000 reserved
+        look() { stat -c '%n %b' old new dense full reserved; }
+        look; cp old copy; sync full; look; rm copy";
+    let run = test_dir.job(&[], script);
+    run.assert_code(0);
+    let looks: Vec<(&str, u64)> = run
+        .out
+        .lines()
+        .map(|line| line.split_once(' ').expect("a name and a number"))
+        .map(|(name, blocks)| (name, blocks.parse::<u64>().expect("a number") * 512))
+        .collect();
+    assert_eq!(looks.len(), 10, "{looks:?}");
+    for (name, bytes) in looks {
+        let expected = match name {
+            "dense" => 3_000_000..3_100_000,
+            "full" => 2_000_000..2_100_000,
+            "reserved" => 1_000_000..1_100_000,
+            _ => 1..1_000_000,
+        };
+        assert!(expected.contains(&bytes), "{name}: {bytes}");
+    }
+}
+
 #[test]
 fn fallocate_reserves_extends_and_punches() {
     let test_dir = TestDir::new("seq 1 200000 > old; seq 1 200000 > old2");

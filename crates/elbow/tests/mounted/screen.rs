@@ -157,7 +157,10 @@ fn bars<'s>(screen: &Screen, seen: &'s [Vec<String>]) -> Vec<&'s str> {
 /// It got on, step by step and only forward, while no more work came.
 fn assert_grows(bars: &[&str]) {
     // A machine may be so busy that the command is seen at work; what it makes is more to do.
-    let ended = bars.iter().rposition(|bar| bar.contains("behind")).map_or(0, |at| at + 1);
+    let ended = bars
+        .iter()
+        .rposition(|bar| bar.contains("behind"))
+        .map_or(0, |at| at + 1);
     // What is done after that, by names, begins anew.
     let storing = bars[ended..].iter().filter(|bar| bar.contains(" MB"));
     let percents: Vec<u64> = storing.filter_map(|bar| percent(bar)).collect();
