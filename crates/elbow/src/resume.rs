@@ -1,12 +1,12 @@
 //! `elbow resume [PATH]`: commits kept jobs whose command had succeeded.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::bail;
-use elbow_job::{Outcome, RecoverAction};
+use elbow_job::{JobState, Outcome, RecoverAction, UnfinishedJob};
 
 use crate::cli::{ResumeArgs, ViaArgs};
 use crate::commit::report;
@@ -65,23 +65,16 @@ fn resume(args: &ResumeArgs) -> anyhow::Result<Report> {
             report.add(site.path(), &saved.job, &JobEnd::of_kept(outcome, began.elapsed()), "");
         }
     }
-    let waiting = site
-        .show()?
-        .into_iter()
-        .filter(|left| left.is_whole && is_meant(&left.job));
-    let waiting: Vec<OsString> = waiting.map(|left| left.job.into()).collect();
+    let found = site.show()?.into_iter().filter(|left| is_meant(&left.job));
+    let (waiting, others): (Vec<_>, Vec<_>) = found.partition(|left| left.is_whole);
+    let waiting: Vec<OsString> = waiting.into_iter().map(|left| left.job.into()).collect();
     if waiting.is_empty() && finished.is_empty() && report.is_committed() {
-        let others = site.saved_by_other_versions(args.scratch.as_deref());
-        let beside = match others.is_empty() {
-            true => String::new(),
-            false => format!(
-                "; what another version of elbow has saved in {} does not say where it belongs: that version can go on with it",
-                few(others.iter().map(|path| path.display().to_string()), SHOWN)
-            ),
-        };
+        let saved = site.saved_by_other_versions(args.scratch.as_deref());
         bail!(
-            "{}: no job is kept there that can go on (`elbow recover --show` lists what is there){beside}",
-            args.path.display()
+            "{}: no job is kept there that can go on (`elbow recover --show` lists what is there){}{}",
+            args.path.display(),
+            why_not(&others),
+            of_other_versions(&saved)
         );
     }
     for job in &finished {
@@ -99,6 +92,29 @@ fn resume(args: &ResumeArgs) -> anyhow::Result<Report> {
         report.exit_code = exit::ELBOW_FAILED;
     }
     Ok(report)
+}
+
+/// What keeps others from going on: the part that was saved elsewhere is not found, or they are somebody else's.
+fn why_not(others: &[UnfinishedJob]) -> String {
+    let reason = |left: &UnfinishedJob| {
+        let state = match left.state {
+            JobState::Kept => "is kept",
+            JobState::NotOurs => "is left alone",
+            _ => return None,
+        };
+        Some(format!("; {} {state}: {}", left.job, left.why.as_ref()?))
+    };
+    others.iter().filter_map(reason).take(SHOWN).collect()
+}
+
+fn of_other_versions(saved: &[PathBuf]) -> String {
+    if saved.is_empty() {
+        return String::new();
+    }
+    format!(
+        "; what another version of elbow has saved in {} does not say where it belongs: that version can go on with it",
+        few(saved.iter().map(|path| path.display().to_string()), SHOWN)
+    )
 }
 
 /// The directory, and the job if one is named.

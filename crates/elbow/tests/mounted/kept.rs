@@ -138,6 +138,18 @@ fn what_a_full_disk_cannot_take_is_saved_and_comes_back() {
         "{}",
         shown.out
     );
+    // Where that part is not found, it is said where it was.
+    let part = std::fs::read_dir(scratch).expect("the directory").flatten().next();
+    let (part, aside) = (part.expect("what was saved").path(), Path::new(scratch).join("aside"));
+    std::fs::rename(&part, &aside).expect("renaming");
+    let lost = resume(&test_dir, &[]);
+    std::fs::rename(&aside, &part).expect("renaming");
+    lost.assert_code(125);
+    assert!(
+        lost.err.contains("is kept: what could not be stored is on") && lost.err.contains(scratch),
+        "{}",
+        lost.err
+    );
     // The cause is there still: it stays as it is.
     resume(&test_dir, &["--scratch", scratch]).assert_code(125);
     test_dir.assert_seen_from_outside_as(&before);
