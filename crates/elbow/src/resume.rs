@@ -102,7 +102,9 @@ fn why_not(others: &[UnfinishedJob]) -> String {
             JobState::NotOurs => "is left alone",
             _ => return None,
         };
-        Some(format!("; {} {state}: {}", left.job, left.why.as_ref()?))
+        // A disk that is full has no room for the reason.
+        let why = left.why.as_deref().unwrap_or("not all that it made is found");
+        Some(format!("; {} {state}: {why}", left.job))
     };
     others.iter().filter_map(reason).take(SHOWN).collect()
 }

@@ -138,7 +138,7 @@ fn what_a_full_disk_cannot_take_is_saved_and_comes_back() {
         "{}",
         shown.out
     );
-    // Where that part is not found, it is said where it was.
+    // That part is not found.
     let part = std::fs::read_dir(scratch).expect("the directory").flatten().next();
     let (part, aside) = (part.expect("what was saved").path(), Path::new(scratch).join("aside"));
     std::fs::rename(&part, &aside).expect("renaming");
@@ -146,7 +146,7 @@ fn what_a_full_disk_cannot_take_is_saved_and_comes_back() {
     std::fs::rename(&aside, &part).expect("renaming");
     lost.assert_code(125);
     assert!(
-        lost.err.contains("is kept: what could not be stored is on") && lost.err.contains(scratch),
+        lost.err.contains("is kept: not all that it made is found"),
         "{}",
         lost.err
     );
