@@ -16,12 +16,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use elbow_testkit::cases::{rounds, seed};
 use elbow_testkit::delayproxy::Line;
 use elbow_testkit::sshbed::SshTestbed;
 use elbow_testkit::tree::Tree;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -330,19 +327,15 @@ fn who_slept_longer_than_the_connection_lasts_finds_the_old_tree_or_the_new_and_
     let Some(mut testbed) = Testbed::new() else { return };
     let after = testbed.native();
     let before = testbed.tree().without_times();
-    let began = Instant::now();
-    testbed.run(SCRIPT).assert_code(0);
-    let usual = began.elapsed();
+    let mut moments = Moments::of(NAPS, || testbed.run(SCRIPT).assert_code(0));
     testbed
         .bed
         .restart_with("ClientAliveInterval 1\nClientAliveCountMax 1\n")
         .expect("sshd starts again");
-    let mut random = StdRng::seed_from_u64(seed());
-    let mut cut = 0;
-    for round in 0..rounds(NAPS) {
+    while let Some((round, moment)) = moments.next() {
         testbed.restore();
         let job = testbed.start(&["--json"], SCRIPT);
-        std::thread::sleep(usual.mul_f64(random.random_range(0.1..0.9)));
+        std::thread::sleep(moment);
         let connections = testbed.connections();
         job.signal_group("STOP");
         signal_all(&connections, "STOP");
@@ -359,13 +352,13 @@ fn who_slept_longer_than_the_connection_lasts_finds_the_old_tree_or_the_new_and_
             assert!(run.code != 0, "{what}");
         }
         if run.code != 0 {
-            cut += 1;
             assert!(run.err.to_lowercase().contains("connect"), "{what}");
         }
+        moments.note(found == after);
         assert_eq!(testbed.connections(), [0; 0], "{what}");
         assert!(!testbed.path("near").exists(), "{what}");
     }
-    assert!(cut > 0, "nobody slept in a job");
+    moments.assert_both();
 }
 
 /// The far end runs as another user: a script becomes that one.
