@@ -56,6 +56,11 @@ impl Moments {
         self.usual = self.usual.mul_f64(if was_late { SHORTER } else { LONGER });
     }
 
+    /// The job had not even begun, and the interference was none: the round does not count.
+    pub(crate) fn note_early(&mut self) {
+        self.usual = self.usual.div_f64(SHORTER);
+    }
+
     /// Both kinds were there: the tree was the old one after some of them, and the new one after others.
     #[track_caller]
     pub(crate) fn assert_both(&self) {
