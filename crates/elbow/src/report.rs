@@ -443,7 +443,7 @@ fn reason(cause: &Cause, asked: &str) -> String {
         Cause::Conflict(conflicts) => {
             let can_be_won = conflicts.iter().all(|(_, what)| what != NOT_WON);
             let advice = if can_be_won {
-                "; with --on-conflict overwrite the job wins"
+                "; with --on-conflict overwrite the job wins, but for files of which it has written only a part"
             } else {
                 ""
             };

@@ -21,10 +21,15 @@ const SCRIPT: &str =
 
 /// Runs the script as a job; while it waits, something happens outside of it.
 fn run_with(test_dir: &TestDir, options: &[&str], meanwhile: impl FnOnce()) -> Run {
+    run_script_with(test_dir, options, SCRIPT, meanwhile)
+}
+
+/// The same with another script that waits.
+fn run_script_with(test_dir: &TestDir, options: &[&str], script: &str, meanwhile: impl FnOnce()) -> Run {
     for name in ["changed", "go"] {
         let _ = std::fs::remove_file(test_dir.outside(name));
     }
-    let job = test_dir.start_job(options, SCRIPT);
+    let job = test_dir.start_job(options, script);
     wait_for("the job's changes", || test_dir.outside("changed").exists());
     meanwhile();
     test_dir.touch_outside("go");
@@ -349,21 +354,19 @@ fn results_wait_below_a_directory_that_the_user_may_not_look_into() {
         ("chown 0 d; chmod 700 d", "chown {USER} d; chmod 755 d"),
     ] {
         let before = test_dir.restore();
-        for name in ["changed", "go"] {
-            let _ = std::fs::remove_file(test_dir.outside(name));
-        }
         let at_it = |script: &str| {
             let script = script.replace("{USER}", &USER.to_string());
             let mut shell = Command::new("sh");
             let ended = shell.args(["-ec", &script]).current_dir(test_dir.work("")).status();
             assert!(ended.expect("sh").success(), "{script}");
         };
-        let job = test_dir.start_job(&[], script);
-        wait_for("the job's changes", || test_dir.outside("changed").exists());
-        wait_for_the_drain(&test_dir, 0);
-        at_it(close);
-        test_dir.touch_outside("go");
-        let run = job.finish();
+        let run_closed = |options: &[&str]| {
+            run_script_with(&test_dir, options, script, || {
+                wait_for_the_drain(&test_dir, 0);
+                at_it(close);
+            })
+        };
+        let run = run_closed(&[]);
         run.assert_code(125);
         for words in ["d/n: Permission denied", "elbow resume", "nothing of it is visible"] {
             assert!(run.err.contains(words), "{close}: {words}: {}", run.err);
@@ -384,15 +387,7 @@ fn results_wait_below_a_directory_that_the_user_may_not_look_into() {
 
         // Nor can it be rolled back: both are told, and a recovery does it when it can.
         test_dir.restore();
-        for name in ["changed", "go"] {
-            std::fs::remove_file(test_dir.outside(name)).expect("a sign");
-        }
-        let job = test_dir.start_job(&["--no-keep"], script);
-        wait_for("the job's changes", || test_dir.outside("changed").exists());
-        wait_for_the_drain(&test_dir, 0);
-        at_it(close);
-        test_dir.touch_outside("go");
-        let run = job.finish();
+        let run = run_closed(&["--no-keep"]);
         run.assert_code(125);
         for words in [
             "look at d/n: Permission denied",
