@@ -252,7 +252,10 @@ impl Shadow {
     fn read(&self, native: &Native, hold: &Hold, at: u64, buffer: &mut [u8]) -> Result<usize, MpiError> {
         hold.check()?;
         let (read, took_ns) = self.read_at(native, at, buffer)?;
-        SPEEDS.add(self.device(), 1, read as u64, took_ns);
+        match read {
+            0 => SPEEDS.add_empty(self.device(), took_ns),
+            read => SPEEDS.add(self.device(), 1, read as u64, took_ns),
+        }
         Ok(read)
     }
 

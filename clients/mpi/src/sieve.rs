@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use crate::speed::{RecentSamples, Speed};
+use crate::speed::{Recent, RecentSamples, Speed};
 
 /// More windows are not worth their list of locks.
 const WINDOWS_MAX: usize = 65_536;
@@ -31,19 +31,44 @@ pub(crate) struct Sieve {
     /// Ascending, none overlaps; what lies alone among them.
     pub(crate) windows: Vec<Range<u64>>,
     /// By windows.
-    pub(crate) sieved_ns: u64,
+    sieved: Requests,
+    speed: Speed,
     /// Piece by piece.
     pub(crate) exact_ns: u64,
 }
 
+/// So many, of so many bytes in all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Requests {
+    count: u64,
+    bytes: u64,
+}
+
+impl Requests {
+    fn taken_ns(self, speed: Speed) -> u64 {
+        speed.of(self.count, self.bytes)
+    }
+
+    fn add(&mut self, count: u64, bytes: u64) {
+        self.count = self.count.saturating_add(count);
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
 impl Sieve {
+    /// What it takes by windows.
+    pub(crate) fn sieved_ns(&self) -> u64 {
+        self.sieved.taken_ns(self.speed)
+    }
+
     /// The windows of pieces that come in the order of their data; nothing where that is not the order in the file, or the
     /// list is too long.
     pub(crate) fn of(pieces: impl Iterator<Item = Range<u64>>, speed: Speed) -> Option<Self> {
         let gap_max = speed.gap_max();
         let mut sieve = Self {
             windows: Vec::new(),
-            sieved_ns: 0,
+            sieved: Requests::default(),
+            speed,
             exact_ns: 0,
         };
         let mut open: Option<GrowingWindow> = None;
@@ -52,28 +77,27 @@ impl Sieve {
             match &mut open {
                 Some(open) if piece.start < open.range.end => return None,
                 Some(open) if piece.start - open.range.end <= gap_max => open.add(piece),
-                _ => sieve.close(open.replace(GrowingWindow::new(piece)), speed)?,
+                _ => sieve.close(open.replace(GrowingWindow::new(piece)))?,
             }
         }
-        sieve.close(open, speed)?;
+        sieve.close(open)?;
         Some(sieve)
     }
 
-    fn close(&mut self, open: Option<GrowingWindow>, speed: Speed) -> Option<()> {
+    fn close(&mut self, open: Option<GrowingWindow>) -> Option<()> {
         let Some(open) = open else { return Some(()) };
-        let taken = if open.is_window() {
+        if open.is_window() {
             let bytes = open.range.end - open.range.start;
             self.windows.push(open.range);
-            speed.of(2 * bytes.div_ceil(CHUNK_BYTES), bytes.saturating_mul(2))
+            self.sieved
+                .add(2 * bytes.div_ceil(CHUNK_BYTES), bytes.saturating_mul(2));
         } else {
             let pieces = [Some(open.first), open.last];
-            let pieces: Vec<_> = pieces.into_iter().flatten().collect();
-            let data = pieces.iter().map(|piece| piece.end - piece.start).sum();
-            let taken = speed.of(pieces.len() as u64, data);
-            self.windows.extend(pieces);
-            taken
-        };
-        self.sieved_ns = self.sieved_ns.saturating_add(taken);
+            for piece in pieces.into_iter().flatten() {
+                self.sieved.add(1, piece.end - piece.start);
+                self.windows.push(piece);
+            }
+        }
         (self.windows.len() <= WINDOWS_MAX).then_some(())
     }
 }
@@ -184,9 +208,9 @@ const EXPLORED: u32 = 16;
 pub(crate) struct LockWaits {
     sieved: RecentSamples,
     exact: RecentSamples,
-    /// So many thousandths of what was expected. What bytes take is measured alone, and what requests take beside all others who use the processor and
-    /// the memory: windows would look better than they are.
-    taken_thousandths: RecentSamples,
+    /// What bytes take is measured alone, and what requests take beside all others who use the processor and the memory: windows would look better than
+    /// they are. Kept as it was, for what it should have taken is better known later: a first access goes by what a read at the end of an empty file takes.
+    taken: Recent<(Requests, u64)>,
     declined: u32,
 }
 
@@ -199,16 +223,24 @@ impl LockWaits {
 
     /// The windows of an access have taken so long, once they were locked.
     pub(crate) fn add_taken(&mut self, sieve: &Sieve, took_ns: u64) {
-        self.taken_thousandths
-            .add(took_ns.saturating_mul(1000) / sieve.sieved_ns.max(1));
+        self.taken.add((sieve.sieved, took_ns));
+    }
+
+    /// How much longer windows take than requests and bytes do at this speed, in thousandths.
+    fn longer_thousandths(&self, speed: Speed) -> u64 {
+        let mut longer = RecentSamples::default();
+        for (requests, took_ns) in self.taken.all() {
+            longer.add(took_ns.saturating_mul(1000) / requests.taken_ns(speed).max(1));
+        }
+        longer.agreed().unwrap_or(1000).max(1000)
     }
 
     /// Whether to sieve, in a file that so many processes have open. As long as nobody has tried, all others are taken to
     /// be in the way, and to take twice as long. A longer wait was for accesses piece by piece: it would end
     /// if these were sieved, too, as they will be by processes that find what this one does.
     pub(crate) fn decide(&mut self, sieve: &Sieve, processes: usize) -> bool {
-        let longer = self.taken_thousandths.median().unwrap_or(1000).max(1000);
-        let taken = sieve.sieved_ns.saturating_mul(longer) / 1000;
+        let longer = self.longer_thousandths(sieve.speed);
+        let taken = sieve.sieved_ns().saturating_mul(longer) / 1000;
         // Windows of one piece each are no other way, whoever has waited.
         if taken >= sieve.exact_ns {
             return false;
@@ -251,7 +283,7 @@ mod tests {
     fn small_pieces_far_away_are_one_window() {
         let sieve = Sieve::of(comb(625, 800, 200), FAR).unwrap();
         assert_eq!((sieve.windows.len(), sieve.windows[0].end), (1, 624 * 800 + 200));
-        assert!(sieve.sieved_ns * 100 < sieve.exact_ns, "{sieve:?}");
+        assert!(sieve.sieved_ns() * 100 < sieve.exact_ns, "{sieve:?}");
     }
 
     #[test]
@@ -259,7 +291,7 @@ mod tests {
         let pieces = comb(64, 8 << 20, 4 << 20);
         let sieve = Sieve::of(pieces.clone(), FAR).unwrap();
         assert!(sieve.windows.iter().cloned().eq(pieces));
-        assert_eq!(sieve.sieved_ns, sieve.exact_ns);
+        assert_eq!(sieve.sieved_ns(), sieve.exact_ns);
         let pieces = comb(64, 8192, 200);
         assert!(
             Sieve::of(pieces.clone(), NEAR)
@@ -367,7 +399,14 @@ mod tests {
     fn costs(sieved_ns: u64, exact_ns: u64) -> Sieve {
         Sieve {
             windows: Vec::new(),
-            sieved_ns,
+            sieved: Requests {
+                count: sieved_ns,
+                bytes: 0,
+            },
+            speed: Speed {
+                request_ns: 1,
+                kib_ns: 1,
+            },
             exact_ns,
         }
     }
@@ -402,11 +441,33 @@ mod tests {
         waits.add(true, 5);
         assert!(waits.decide(&costs(10, 70), 8));
         waits.add_taken(&costs(10, 70), 75);
+        assert!(waits.decide(&costs(10, 70), 8), "one that is late is not believed");
+        waits.add_taken(&costs(10, 70), 80);
         assert!((0..64).all(|_| !waits.decide(&costs(10, 70), 8)));
         // That they were quicker is luck.
         (0..3).for_each(|_| waits.add_taken(&costs(10, 70), 1));
         assert!(waits.decide(&costs(10, 70), 8));
         assert!(!waits.decide(&costs(70, 70), 8));
+    }
+
+    /// The first access of an empty file took seventy times what was expected, and no other was sieved for as long as the file was open.
+    #[test]
+    fn what_was_expected_wrongly_is_judged_by_what_is_known_later() {
+        let pieces = || comb(50, 800, 200);
+        let (guessed, found) = (
+            Speed {
+                request_ns: 25_000,
+                kib_ns: 1_000,
+            },
+            FAR,
+        );
+        let mut waits = LockWaits::default();
+        let first = Sieve::of(pieces(), guessed).unwrap();
+        let took = Sieve::of(pieces(), found).unwrap().sieved_ns();
+        assert!(took > 10 * first.sieved_ns() && waits.decide(&first, 1));
+        (0..3).for_each(|_| waits.add_taken(&first, took));
+        assert!(!waits.decide(&first, 1));
+        assert!(waits.decide(&Sieve::of(pieces(), found).unwrap(), 1));
     }
 
     #[test]

@@ -16,19 +16,29 @@ const SMALL_BYTES: u64 = 64 << 10;
 /// File systems that are remembered.
 const DEVICES_MAX: usize = 1_024;
 
-/// The last samples.
+/// The last of what was seen.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RecentSamples {
-    last: [u64; SAMPLES],
+pub(crate) struct Recent<T> {
+    last: [T; SAMPLES],
     count: usize,
 }
 
-impl RecentSamples {
-    pub(crate) fn add(&mut self, sample: u64) {
-        self.last[self.count % SAMPLES] = sample;
+/// The last samples.
+pub(crate) type RecentSamples = Recent<u64>;
+
+impl<T: Copy> Recent<T> {
+    pub(crate) fn add(&mut self, seen: T) {
+        self.last[self.count % SAMPLES] = seen;
         self.count += 1;
     }
 
+    /// In no order.
+    pub(crate) fn all(&self) -> &[T] {
+        &self.last[..self.count.min(SAMPLES)]
+    }
+}
+
+impl RecentSamples {
     /// Nothing as long as there is none.
     pub(crate) fn median(&self) -> Option<u64> {
         let mut known = self.last;
@@ -37,8 +47,17 @@ impl RecentSamples {
         known.get(known.len() / 2).copied()
     }
 
+    /// What two of them agree on: nothing as long as there is one alone, which may be late.
+    pub(crate) fn agreed(&self) -> Option<u64> {
+        match self.count {
+            0 | 1 => None,
+            2 => self.least(),
+            _ => self.median(),
+        }
+    }
+
     fn least(&self) -> Option<u64> {
-        self.last[..self.count.min(SAMPLES)].iter().min().copied()
+        self.all().iter().min().copied()
     }
 }
 
@@ -91,6 +110,13 @@ impl Speeds {
         let mut known = self.0.lock();
         if known.len() < DEVICES_MAX || known.contains_key(&device) {
             known.entry(device).or_default().add(requests, bytes, took_ns);
+        }
+    }
+
+    /// A request that found nothing to read has taken so long: a first guess where nothing is known. A storage answers it from what it remembers.
+    pub(crate) fn add_empty(&self, device: u64, took_ns: u64) {
+        if self.of(device).is_none() {
+            self.add(device, 1, 0, took_ns);
         }
     }
 
@@ -182,6 +208,28 @@ mod tests {
         speeds.add_large(1, 1 << 20, 100_000 + 1_024 * 500);
         assert!(speeds.knows_bytes(1));
         assert_eq!(speeds.of(1).map(|speed| speed.kib_ns / 10), Some(50));
+    }
+
+    #[test]
+    fn what_reads_nothing_is_a_guess_that_the_next_request_mends() {
+        let speeds = Speeds::default();
+        speeds.add_empty(1, 1_000);
+        assert_eq!(speeds.of(1).map(|speed| speed.request_ns), Some(1_000));
+        speeds.add_empty(1, 2_000);
+        speeds.add(1, 1, 0, 900_000);
+        assert_eq!(speeds.of(1).map(|speed| speed.request_ns), Some(900_000));
+        speeds.add_empty(1, 1_000);
+        assert_eq!(speeds.of(1).map(|speed| speed.request_ns), Some(900_000));
+    }
+
+    #[test]
+    fn one_sample_is_not_agreed_on_and_of_two_the_lesser_is() {
+        let mut samples = RecentSamples::default();
+        let agreed = [70, 10, 30, 20].map(|sample| {
+            samples.add(sample);
+            samples.agreed()
+        });
+        assert_eq!(agreed, [None, Some(10), Some(30), Some(20)]);
     }
 
     #[test]
