@@ -51,6 +51,9 @@ use crate::via::Reached;
 
 /// A command that was told to end has so long to do so.
 const END_PATIENCE: Duration = Duration::from_secs(10);
+/// What comes so soon after the end of a command that has succeeded was sent to it, too. Slurm and others send to each process of a job, one by
+/// one, and may be held up between two of them: a command that saves its state at SIGTERM has ended by then.
+const LATE_MAX: Duration = Duration::from_secs(1);
 /// What is said at the end reaches whoever reads it within this time, or not at all.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 const RUNNING: &str = "running";
@@ -533,12 +536,17 @@ impl Runner<'_> {
         let mut interrupted = None;
         let mut silence = None;
         let mut patience = SHORT;
+        let began = Instant::now();
         loop {
             if self.told.get().is_some() {
                 patience = patience.min(GLANCE);
             }
             match self.happenings.recv_timeout(patience) {
                 Ok(Event::Signal(arrival)) if rolls_back(&arrival) => {
+                    if command_end.code == 0 && began.elapsed() < LATE_MAX {
+                        self.pass_over(&arrival);
+                        continue;
+                    }
                     self.tell_if_ending(&arrival);
                     interrupted = Some(format!("interrupted by {}", signals::name(arrival.number())));
                     mounted.iter().for_each(|m| m.job.interrupt());
@@ -564,6 +572,18 @@ impl Runner<'_> {
 }
 
 impl Runner<'_> {
+    /// Takes a signal as the command's own, which has ended.
+    fn pass_over(&self, arrival: &Arrival) {
+        let name = signals::name(arrival.number());
+        let note = format!(
+            "{name} came as the command ended with 0, and is taken as sent to it: what it made is stored; another {name} rolls back"
+        );
+        if !self.args.quiet && !self.args.json {
+            print_message(&note);
+        }
+        self.so_far.note([note]);
+    }
+
     fn tell_if_ending(&self, arrival: &Arrival) {
         if arrival.is_ending() {
             let code = u8::try_from(128 + arrival.number()).unwrap_or(exit::ELBOW_FAILED);

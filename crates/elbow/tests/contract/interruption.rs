@@ -93,8 +93,8 @@ fn ctrl_c_while_results_are_stored_rolls_back() {
     wait_for("the command", || stage.path("ready").exists());
     wait_for("the drain", || slow.counters().total > 10);
     wait_for("the end of the command", || has_no_children(&child));
-    // A signal while the command runs is the command's. On a busy machine we hear of its end a little later.
-    std::thread::sleep(Duration::from_millis(500));
+    // A signal while the command runs is the command's, and in the second after it. On a busy machine we hear of its end a little later.
+    std::thread::sleep(Duration::from_millis(1_500));
     let began = Instant::now();
     kill_process_group(pid(&child), Signal::INT).expect("a signal");
     finish(child)
@@ -286,8 +286,8 @@ fn a_command_that_saves_before_it_stops_is_served() {
     assert_eq!(stage.names(), ["state"]);
 }
 
-/// A job whose results are being stored: of this storage that takes seconds.
-fn start_storing(stage: &Stage, behind: &[&str]) -> (Mounted, Started) {
+/// A job whose results take seconds to store, and whose command ends after the last words of it.
+fn start_slow(stage: &Stage, behind: &[&str], last: &str) -> (Mounted, Started) {
     for name in ["below", "slow"] {
         stage.make_dir(name);
     }
@@ -300,14 +300,60 @@ fn start_storing(stage: &Stage, behind: &[&str]) -> (Mounted, Started) {
     let directory = stage.path("slow");
     let words = [behind, &[ELBOW, "run", "--on", word(&directory), "--", "sh", "-c"]].concat();
     let mut command = Command::new(words[0]);
-    command
-        .args(&words[1..])
-        .arg("cd ../slow; for i in $(seq 40); do echo $i > f$i; done; : > ../ready");
+    command.args(&words[1..]).arg(format!(
+        "cd ../slow; for i in $(seq 10); do echo $i > f$i; done; : > ../ready; {last}"
+    ));
     let child = stage.start(command.process_group(0));
     wait_for("the command", || stage.path("ready").exists());
+    (slow, child)
+}
+
+/// A job whose results are being stored: of this storage that takes seconds.
+fn start_storing(stage: &Stage, behind: &[&str]) -> (Mounted, Started) {
+    let (slow, child) = start_slow(stage, behind, "");
     wait_for("the end of the command", || has_no_children(&child));
     std::thread::sleep(Duration::from_millis(300));
     (slow, child)
+}
+
+/// Slurm sends SIGTERM to each process of a task, one by one: where `elbow run` was the last, a command that had saved its state and
+/// ended with 0 was rolled back.
+#[test]
+fn a_signal_that_is_late_for_the_command_does_not_roll_back() {
+    let is_in_time = || {
+        let stage = Stage::new();
+        let wait = format!("until [ -e {} ]; do sleep 0.01; done", stage.path("go").display());
+        let (_slow, child) = start_slow(&stage, &[], &wait);
+        let ending = Instant::now();
+        std::fs::write(stage.path("go"), "").expect("a file");
+        wait_for("the end of the command", || has_no_children(&child));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!stage.path("below/f1").exists(), "it is being stored still");
+        send(libc::SIGTERM, number(&child));
+        // On a busy machine this may have taken longer than is waited for.
+        let is_in_time = ending.elapsed() < Duration::from_secs(1);
+        let said = finish(child);
+        if is_in_time {
+            said.assert_code(0).assert_says(&["SIGTERM came as the command ended"]);
+            assert!(stage.path("below/f10").exists());
+        }
+        is_in_time
+    };
+    assert!((0..10).any(|_| is_in_time()), "no signal was sent in time");
+}
+
+#[test]
+fn a_second_signal_after_the_end_of_the_command_rolls_back() {
+    let stage = Stage::new();
+    let (_slow, child) = start_storing(&stage, &[]);
+    send(libc::SIGTERM, number(&child));
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(!stage.path("below/f1").exists(), "it is being stored still");
+    send(libc::SIGTERM, number(&child));
+    finish(child)
+        .assert_code(125)
+        .assert_says(&["rolled back", "interrupted by SIGTERM"]);
+    assert!(!stage.path("below/f10").exists());
 }
 
 #[test]
@@ -325,7 +371,7 @@ fn signals_for_a_command_that_has_ended_change_nothing() {
     }
     assert!(!stage.path("below/f1").exists(), "it is being stored still");
     finish(child).assert_code(0);
-    assert!(stage.path("below/f40").exists());
+    assert!(stage.path("below/f10").exists());
 }
 
 /// Under nohup(1), a closed terminal rolled a job back whose results were being stored.
@@ -336,5 +382,5 @@ fn a_signal_that_is_to_be_ignored_does_not_roll_back() {
     send(libc::SIGHUP, number(&child));
     assert!(!stage.path("below/f1").exists(), "it is being stored still");
     finish(child).assert_code(0);
-    assert!(stage.path("below/f40").exists());
+    assert!(stage.path("below/f10").exists());
 }
