@@ -7,7 +7,7 @@
 //!
 //! [`Interposed`] makes every call of the seam go through one [`Hook`], which sees what is called ([`Call`]) and
 //! decides whether and when it is made. The doubles are hooks: [`Counting`], [`Faulty`], [`Recording`], [`Delaying`], [`Gated`],
-//! [`PlainRenames`], [`SyntheticInodes`], [`LowerDirs`], [`Subvolumes`], [`OwnerRights`], [`StaleHandles`], [`WholeSeconds`] and [`AllSquash`]. They nest, since a double is a storage and wraps a storage. [`Volatile`]
+//! [`PlainRenames`], [`SyntheticInodes`], [`LowerDirs`], [`Subvolumes`], [`OwnerRights`], [`StaleHandles`], [`WholeSeconds`], [`ZerosAreHoles`] and [`AllSquash`]. They nest, since a double is a storage and wraps a storage. [`Volatile`]
 //! sees the data too: it keeps what is durable apart from what is only written, and makes the images that a crash could leave.
 //!
 //! Not here: a model of the storage. Calls that are let through reach the real one.
@@ -26,6 +26,7 @@ mod subvolumes;
 mod synthetic_inodes;
 mod volatile;
 mod whole_seconds;
+mod zeros_are_holes;
 
 use std::ffi::{OsStr, OsString};
 use std::io::IoSlice;
@@ -53,6 +54,7 @@ pub use subvolumes::Subvolumes;
 pub use synthetic_inodes::SyntheticInodes;
 pub use volatile::{Crash, Image, Volatile};
 pub use whole_seconds::WholeSeconds;
+pub use zeros_are_holes::ZerosAreHoles;
 
 /// One call of the seam, before it is made.
 #[derive(Clone, Copy, Debug)]

@@ -76,6 +76,8 @@ mod ownership;
 #[cfg(test)]
 mod pairs_test;
 mod parallel;
+#[cfg(test)]
+mod pieces_test;
 mod plan;
 #[cfg(test)]
 mod planted_test;

@@ -92,7 +92,8 @@ fn death_in_time_of_the_late_refusal() -> Plan {
 }
 
 fn run(job: &crate::Job) {
-    let large = Op::Write("large".into(), 5_000, vec![b'n'; 50_000]);
+    // So much that it leaves the patch when it has arrived.
+    let large = Op::Write("large".into(), 5_000, vec![b'n'; 100_000]);
     for op in operations().into_iter().chain([large]) {
         InJob(job).run(&op).unwrap();
     }

@@ -312,6 +312,8 @@ pub(crate) fn end(testbed: &Testbed, dir: &Path, publish: Publish, plan: Option<
     let (faulty, job) = testbed.begin_faulty(dir, publish);
     work(&job);
     let shown = shown(&job);
+    // A close that fails puts in doubt what was stored before, so none may be late.
+    assert!(!job.shared.close_rest(), "nothing has failed yet");
     if let Some(plan) = plan {
         faulty.hook().arm(plan);
     }

@@ -5,13 +5,18 @@
 //! ```
 //!
 //! The patch shrinks as the log grows, so a commit needs no second copy of the space. A window that the log knows is not saved
-//! again: part of the file may be new already. A hole in the patch means that its content has arrived.
+//! again: part of the file may be new already. That a window has arrived, the log says, too, before it is punched; the holes of a patch say nothing, for
+//! some storages make them of zeros.
+//!
+//! The pieces of a window are read and written by many threads: a program that changes records here and there leaves thousands, each
+//! of which costs the latency of the storage.
 //!
 //! The undo log is a sequence of entries, each a length (u32, little-endian) and a sealed body; a torn end was never acted on.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::IoSlice;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::OnceLock;
 
 use elbow_file::{Access, Errno, Handle, RenameMode, Stat, Storage};
@@ -25,18 +30,24 @@ use crate::descriptors::directory_handles;
 use crate::execute::{open_writable, reserve};
 use crate::missing::none_if_missing;
 use crate::model::has_set_id;
+use crate::parallel::parallel;
 use crate::report::NOT_WON;
 
 /// What is written before it is synced and punched out of the patch.
 const WINDOW_BYTES: u64 = 64 << 20;
 const COPY_BYTES: usize = 1 << 20;
+/// What of old content is in memory at once, of all files.
+const BATCH_BYTES: u64 = 8 << 20;
 /// So many files at most are kept open until the commit is over, to be found when it is taken back and they were moved.
 const KEPT_OPEN_MAX: usize = 256;
+/// Less is not punched out of a patch, which costs two requests.
+const PUNCHED_BYTES_MIN: u64 = 64 << 10;
 /// Holes are punched in whole blocks of this size.
 const BLOCK_BYTES: u64 = 4096;
 
 const LOG_MAGIC: [u8; 8] = *b"ELBOWUND";
-const LOG_VERSION: u16 = 1;
+/// The first says nothing of what has arrived.
+const LOG_VERSIONS: RangeInclusive<u16> = 1..=2;
 const PRIVATE_FILE_MODE: u32 = 0o600;
 
 impl Patch {
@@ -135,6 +146,31 @@ fn windows(all: &RangeSet) -> Vec<RangeSet> {
     }
     windows.retain(|window| !window.is_empty());
     windows
+}
+
+/// A set in pieces of so many bytes at most.
+fn pieces(all: &RangeSet, most: u64) -> Vec<Range<u64>> {
+    let piece = |range: Range<u64>| {
+        let starts = (range.start..range.end).step_by(most as usize);
+        starts.map(move |start| start..range.end.min(start.saturating_add(most)))
+    };
+    all.iter().flat_map(piece).collect()
+}
+
+/// Pieces in runs that hold so many bytes at most, or one piece.
+fn batches(pieces: &[Range<u64>], most: u64) -> Vec<&[Range<u64>]> {
+    let (mut batches, mut rest) = (Vec::new(), pieces);
+    while !rest.is_empty() {
+        let mut held = 0;
+        let fits = rest.iter().take_while(|piece| {
+            held += piece.end - piece.start;
+            held <= most
+        });
+        let (batch, others) = rest.split_at(fits.count().max(1));
+        batches.push(batch);
+        rest = others;
+    }
+    batches
 }
 
 /// Makes the undo log of a patch, in which nothing is said yet. All of them get durable names together.
@@ -238,6 +274,9 @@ impl Contents<'_, '_> {
         begun.get_or_init(|| is_kept.then(|| file.clone()));
         for window in windows(&overwritten.union(&patch.written)) {
             let end = window.span().map_or(0, |span| span.end);
+            if log.arrived >= end {
+                continue;
+            }
             if is_saved && log.saved < end {
                 self.save(&file, &window.intersection(&overwritten), end, &mut log)?;
             }
@@ -245,18 +284,20 @@ impl Contents<'_, '_> {
                 self.zero(&file, &range)?;
             }
             if let Some(source) = &source {
-                let mut arriving = window.intersection(&patch.written);
+                let arriving = window.intersection(&patch.written);
                 if opened == Access::Append {
-                    // What an attempt before has appended.
-                    arriving.remove(0, storage.stat_handle(&file)?.size);
-                }
-                // Of what is appended nothing may be written twice, as where the storage gives up half-way.
-                let may_copy = opened != Access::Append;
-                for range in &arriving {
-                    self.copy_range(source, &file, range, may_copy)?;
+                    self.append(source, &file, arriving.clone())?;
+                } else if log.is_silent {
+                    self.copy(source, &file, &self.data(source, &arriving)?)?;
+                } else {
+                    self.copy(source, &file, &arriving)?;
                 }
                 storage.sync(&file)?;
-                self.consume(source, &arriving)?;
+                if arriving.total_bytes() >= PUNCHED_BYTES_MIN {
+                    log.append(storage, &[Entry::Arrived(end)])?;
+                    storage.sync(&log.file)?;
+                    self.consume(source, &arriving)?;
+                }
             }
         }
         // What is longer than expected, though the job cut nothing, was made so by somebody else at this moment.
@@ -364,9 +405,16 @@ impl Contents<'_, '_> {
         };
         let Some(file) = file else { return Ok(()) };
         let is_ours_behind = self.is_ours_behind(patch, &file, storage.stat_handle(&file)?.size)?;
+        let log = Log::open(storage, &self.apply.job, &patch.log_name())?;
         if let Some(source) = none_if_missing(storage.open(&self.apply.job, &patch.slot, Access::ReadWrite))? {
+            let mut arrived = patch.written.clone();
+            if !log.is_silent {
+                arrived.remove(log.arrived, u64::MAX);
+            }
             // Before anything is put back, and durable: a second attempt finds nothing to refill.
-            let refilled = self.refill(&source, &file, patch).and_then(|()| storage.sync(&source));
+            let refilled = self
+                .refill(&source, &file, &arrived)
+                .and_then(|()| storage.sync(&source));
             if refilled.is_err() {
                 // Only a job that is kept misses it, so its failure is none of the roll back.
                 storage.rename(
@@ -378,12 +426,7 @@ impl Contents<'_, '_> {
                 )?;
             }
         }
-        Log::open(storage, &self.apply.job, &patch.log_name())?.replay(storage, |entry| match entry {
-            Entry::Data(at, bytes) => storage.write(&file, &[IoSlice::new(&bytes)], at),
-            Entry::Hole(range) => self.zero(&file, &range),
-            Entry::Reserved(range) => self.free(&file, &range),
-            Entry::Saved(_) => Ok(()),
-        })?;
+        self.put_back(&file, &log)?;
         match storage.stat_handle(&file)?.size {
             // Somebody else has appended where the job was about to.
             _ if !is_ours_behind => {}
@@ -404,6 +447,35 @@ impl Contents<'_, '_> {
         Ok(storage.sync(&file)?)
     }
 
+    /// Writes what an undo log says back to its file.
+    fn put_back(&self, file: &Handle, log: &Log) -> Result<(), Errno> {
+        let storage = self.apply.storage();
+        // What was saved twice, because an attempt was cut off in between, counts as it was the second time.
+        let (mut data, mut held) = (BTreeMap::new(), 0);
+        let write = |data: &mut BTreeMap<u64, Vec<u8>>| {
+            let pieces: Vec<_> = std::mem::take(data).into_iter().collect();
+            let written = parallel(&pieces, self.threads(), |(at, bytes)| {
+                storage.write(file, &[IoSlice::new(bytes)], *at)
+            });
+            written.into_iter().collect::<Result<(), _>>()
+        };
+        each_entry(storage, &log.file, |entry, _, _| match entry {
+            Entry::Data(at, bytes) => {
+                held += bytes.len() as u64;
+                data.insert(at, bytes);
+                if held < self.share_of(BATCH_BYTES) {
+                    return Ok(());
+                }
+                held = 0;
+                write(&mut data)
+            }
+            Entry::Hole(range) => self.zero(file, &range),
+            Entry::Reserved(range) => self.free(file, &range),
+            Entry::Saved(_) | Entry::Arrived(_) => Ok(()),
+        })?;
+        write(&mut data)
+    }
+
     /// The file of a patch by its name; what has none any more was removed by somebody else.
     fn reopen_target(&self, patch: &Patch) -> Result<Option<Handle>, Errno> {
         let Some((dir, name)) = none_if_missing(self.apply.place_of(&patch.path))? else {
@@ -413,46 +485,53 @@ impl Contents<'_, '_> {
         Ok(opened.map(|(file, _)| file))
     }
 
-    /// Copies what has left the patch for the file back to the patch.
-    fn refill(&self, source: &Handle, file: &Handle, patch: &Patch) -> Result<(), Errno> {
-        for range in &patch.written {
-            let mut at = range.start;
-            while at < range.end {
-                let (start, end) = self.next_data(source, at)?.unwrap_or((range.end, range.end));
-                let hole = at..start.clamp(at, range.end);
-                self.copy_range(file, source, hole, true)?;
-                at = end.clamp(start.max(at), range.end).max(at + 1);
-            }
-        }
-        Ok(())
+    /// Copies what was punched out of the patch back from the file, of what has arrived there.
+    fn refill(&self, source: &Handle, file: &Handle, arrived: &RangeSet) -> Result<(), Errno> {
+        let left = arrived.difference(&self.data(source, arrived)?);
+        self.copy(file, source, &self.data(file, &left)?)
     }
 
     /// Saves parts of a file in its undo log, durably, up to the end of a window.
     fn save(&self, file: &Handle, parts: &RangeSet, end: u64, log: &mut Log) -> Result<(), Errno> {
         let storage = self.apply.storage();
-        let mut buffer = vec![0; COPY_BYTES];
-        for range in parts {
-            let mut at = range.start;
-            while at < range.end {
-                let (start, data_end) = self.next_data(file, at)?.unwrap_or((range.end, range.end));
-                let (start, data_end) = (start.clamp(at, range.end), data_end.min(range.end));
-                if at < start {
-                    log.append(storage, &[Entry::Hole(at..start)])?;
-                }
-                at = start;
-                while at < data_end {
-                    let part = &mut buffer[..(data_end - at).min(COPY_BYTES as u64) as usize];
-                    let length = storage.read(file, part, at)?;
-                    if length == 0 {
-                        return Err(Errno::IO); // it was cut by somebody else
-                    }
-                    log.append(storage, &[Entry::Data(at, part[..length].to_vec())])?;
-                    at += length as u64;
-                }
+        let data = self.data(file, parts)?;
+        let mut entries: Vec<Entry> = parts.difference(&data).iter().map(Entry::Hole).collect();
+        let pieces = pieces(&data, COPY_BYTES as u64);
+        for batch in batches(&pieces, self.share_of(BATCH_BYTES)) {
+            log.append(storage, &std::mem::take(&mut entries))?;
+            let read = parallel(batch, self.threads(), |piece| self.read(file, piece));
+            entries = read.into_iter().collect::<Result<_, _>>()?;
+        }
+        entries.push(Entry::Saved(end));
+        log.append(storage, &entries)?;
+        storage.sync(&log.file)
+    }
+
+    fn read(&self, file: &Handle, piece: &Range<u64>) -> Result<Entry, Errno> {
+        let mut bytes = vec![0; (piece.end - piece.start) as usize];
+        let mut read = 0;
+        while read < bytes.len() {
+            match self
+                .apply
+                .storage()
+                .read(file, &mut bytes[read..], piece.start + read as u64)?
+            {
+                0 => return Err(Errno::IO), // it was cut by somebody else
+                more => read += more,
             }
         }
-        log.append(storage, &[Entry::Saved(end)])?;
-        storage.sync(&log.file)
+        Ok(Entry::Data(piece.start, bytes))
+    }
+
+    /// For the pieces of one file.
+    fn threads(&self) -> usize {
+        self.share_of(self.apply.tree.threads as u64) as usize
+    }
+
+    /// What of something one file has, while all others are worked on at the same time.
+    fn share_of(&self, all: u64) -> u64 {
+        let files = self.apply.record.patches.len().max(1) as u64;
+        (all / files).max(1)
     }
 
     fn zero(&self, file: &Handle, range: &Range<u64>) -> Result<(), Errno> {
@@ -471,45 +550,83 @@ impl Contents<'_, '_> {
         Ok(())
     }
 
-    /// Copies the data, not the holes, of a range; on another machine by its storage, where that can.
-    fn copy_range(&self, source: &Handle, file: &Handle, range: Range<u64>, may_copy: bool) -> Result<(), Errno> {
-        let (mut buffer, mut at) = (Vec::new(), range.start);
+    /// Copies parts of a file to where they lie in another, in any order; on another machine by its storage, where that can.
+    fn copy(&self, source: &Handle, file: &Handle, parts: &RangeSet) -> Result<(), Errno> {
+        let most = if file.is_here() {
+            COPY_BYTES as u64
+        } else {
+            WINDOW_BYTES
+        };
+        let copied = parallel(&pieces(parts, most), self.threads(), |piece| {
+            self.copy_piece(source, file, piece.clone(), true)
+        });
+        copied.into_iter().collect()
+    }
+
+    /// Copies what is behind the end of a file that takes appends alone; of that nothing may be written twice, as where the storage gives up
+    /// a copy half-way.
+    fn append(&self, source: &Handle, file: &Handle, mut parts: RangeSet) -> Result<(), Errno> {
+        // What an attempt before has appended.
+        parts.remove(0, self.apply.storage().stat_handle(file)?.size);
+        parts
+            .iter()
+            .try_for_each(|range| self.copy_piece(source, file, range, false))
+    }
+
+    fn copy_piece(&self, source: &Handle, file: &Handle, piece: Range<u64>, may_copy: bool) -> Result<(), Errno> {
+        let (mut buffer, mut at) = (Vec::new(), piece.start);
         let mut copies_there = may_copy && !file.is_here();
-        while at < range.end {
-            let Some((start, end)) = self.next_data(source, at)? else {
-                return Ok(());
-            };
-            at = at.max(start);
-            let end = end.min(range.end);
-            while at < end {
-                let copied = copies_there.then(|| self.apply.storage().copy_range(source, at, file, at, end - at));
-                let length = match copied {
-                    None | Some(Err(Errno::OPNOTSUPP)) => {
-                        copies_there = false;
-                        self.copy_here(source, file, at..end, &mut buffer)?
-                    }
-                    Some(copied) => copied?,
-                };
-                if length == 0 {
-                    return Err(Errno::IO);
+        while at < piece.end {
+            let copied = copies_there.then(|| self.apply.storage().copy_range(source, at, file, at, piece.end - at));
+            let length = match copied {
+                None | Some(Err(Errno::OPNOTSUPP)) => {
+                    copies_there = false;
+                    self.copy_here(source, file, at..piece.end, &mut buffer)?
                 }
-                at += length;
-                self.apply.counter.copied(length);
+                Some(copied) => copied?,
+            };
+            if length == 0 {
+                return Err(Errno::IO);
             }
+            at += length;
+            self.apply.counter.copied(length);
         }
         Ok(())
     }
 
     /// Reads the beginning of a range and writes it; how much that was.
     fn copy_here(&self, source: &Handle, file: &Handle, range: Range<u64>, buffer: &mut Vec<u8>) -> Result<u64, Errno> {
-        buffer.resize(COPY_BYTES, 0);
         let most = (range.end - range.start).min(COPY_BYTES as u64) as usize;
-        let length = self.apply.storage().read(source, &mut buffer[..most], range.start)?;
+        buffer.resize(most, 0);
+        let length = self.apply.storage().read(source, buffer, range.start)?;
         if length > 0 {
             let pieces = [IoSlice::new(&buffer[..length])];
             self.apply.storage().write(file, &pieces, range.start)?;
         }
         Ok(length as u64)
+    }
+
+    /// What of some ranges is data, and no hole. Data that holds many of them is asked for once.
+    fn data(&self, file: &Handle, parts: &RangeSet) -> Result<RangeSet, Errno> {
+        let (mut data, mut known) = (RangeSet::new(), 0..0);
+        for range in parts {
+            let mut at = range.start;
+            while at < range.end {
+                if known.end <= at {
+                    let (start, end) = self.next_data(file, at)?.unwrap_or((u64::MAX, u64::MAX));
+                    let start = start.max(at);
+                    known = start..end.max(start.saturating_add(1));
+                }
+                let start = known.start.clamp(at, range.end);
+                at = known.end.min(range.end);
+                if start < at {
+                    data.insert(start, at);
+                } else {
+                    at = range.end;
+                }
+            }
+        }
+        Ok(data)
     }
 
     fn next_data(&self, file: &Handle, at: u64) -> Result<Option<(u64, u64)>, Errno> {
@@ -519,21 +636,19 @@ impl Contents<'_, '_> {
         }
     }
 
-    /// Punches what has arrived out of the patch, in whole blocks.
+    /// Punches what has arrived out of the patch, in whole blocks. Between the parts of a window the patch has nothing else.
     fn consume(&self, source: &Handle, arrived: &RangeSet) -> Result<(), Errno> {
-        for range in arrived {
-            let start = range.start.next_multiple_of(BLOCK_BYTES);
-            let end = range.end / BLOCK_BYTES * BLOCK_BYTES;
-            if start >= end {
-                continue;
-            }
-            match self.apply.storage().punch(source, start, end - start) {
-                // The space then comes free with the whole patch file.
-                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOSPC) => {}
-                other => other?,
-            }
+        let Some(span) = arrived.span() else { return Ok(()) };
+        let start = span.start.next_multiple_of(BLOCK_BYTES);
+        let end = span.end / BLOCK_BYTES * BLOCK_BYTES;
+        if start >= end {
+            return Ok(());
         }
-        Ok(())
+        match self.apply.storage().punch(source, start, end - start) {
+            // The space then comes free with the whole patch file.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOSPC) => Ok(()),
+            other => other,
+        }
     }
 }
 
@@ -548,6 +663,8 @@ enum Entry {
     Reserved(Range<u64>),
     /// All before this offset that is overwritten is in the entries above.
     Saved(u64),
+    /// All before this offset is durable in the file, and may be gone from the patch.
+    Arrived(u64),
 }
 
 impl Entry {
@@ -568,15 +685,28 @@ impl Entry {
                 out.u8(2);
                 out.varint(*end);
             }
+            Self::Arrived(end) => {
+                out.u8(4);
+                out.varint(*end);
+            }
         }
-        let sealed = seal(LOG_MAGIC, LOG_VERSION, &out.finish());
+        let sealed = seal(LOG_MAGIC, *LOG_VERSIONS.end(), &out.finish());
         let mut entry = (sealed.len() as u32).to_le_bytes().to_vec();
         entry.extend_from_slice(&sealed);
         entry
     }
 
-    fn decode(sealed: &[u8]) -> Result<Self, DecodeError> {
-        let (_, body) = open_sealed(LOG_MAGIC, LOG_VERSION..=LOG_VERSION, sealed)?;
+    /// The one that a part of a log begins with, its version, and its length there; none if it is not whole.
+    fn first_of(log: &[u8]) -> Option<(Self, u16, usize)> {
+        let (length, rest) = log.split_first_chunk::<4>()?;
+        let sealed = rest.get(..u32::from_le_bytes(*length) as usize)?;
+        let (entry, version) = Self::decode(sealed).ok()?;
+        Some((entry, version, length.len() + sealed.len()))
+    }
+
+    /// With its version.
+    fn decode(sealed: &[u8]) -> Result<(Self, u16), DecodeError> {
+        let (version, body) = open_sealed(LOG_MAGIC, LOG_VERSIONS, sealed)?;
         let mut from = Reader::new(body);
         let at = from.offset();
         let entry = match from.u8()? {
@@ -591,6 +721,7 @@ impl Entry {
                 }
             }
             2 => Self::Saved(from.varint()?),
+            4 => Self::Arrived(from.varint()?),
             _ => {
                 return Err(DecodeError::BadValue {
                     at,
@@ -599,7 +730,7 @@ impl Entry {
             }
         };
         from.finish()?;
-        Ok(entry)
+        Ok((entry, version))
     }
 }
 
@@ -610,6 +741,10 @@ struct Log {
     end: u64,
     /// All before this offset that is overwritten has been saved.
     saved: u64,
+    /// All before this offset has arrived.
+    arrived: u64,
+    /// It says nothing of that, and a hole in the patch means that its content has arrived.
+    is_silent: bool,
 }
 
 impl Log {
@@ -619,52 +754,59 @@ impl Log {
             Err(Errno::NOENT) => storage.create(job, name, PRIVATE_FILE_MODE)?,
             other => other?,
         };
-        let mut log = Self { file, end: 0, saved: 0 };
-        let (mut end, mut saved) = (0, 0);
-        log.each(storage, |entry, after| {
-            end = after;
-            if let Entry::Saved(upto) = entry {
-                saved = upto;
+        let mut log = Self {
+            file: file.clone(),
+            end: 0,
+            saved: 0,
+            arrived: 0,
+            is_silent: false,
+        };
+        each_entry(storage, &file, |entry, version, after| {
+            log.end = after;
+            log.is_silent |= version == *LOG_VERSIONS.start();
+            match entry {
+                Entry::Saved(end) => log.saved = end,
+                Entry::Arrived(end) => log.arrived = end,
+                _ => {}
             }
             Ok(())
         })?;
-        (log.end, log.saved) = (end, saved);
         Ok(log)
     }
 
     fn append(&mut self, storage: &dyn Storage, entries: &[Entry]) -> Result<(), Errno> {
         let bytes: Vec<u8> = entries.iter().flat_map(Entry::encode).collect();
-        storage.write(&self.file, &[IoSlice::new(&bytes)], self.end)?;
-        self.end += bytes.len() as u64;
+        for part in bytes.chunks(COPY_BYTES) {
+            storage.write(&self.file, &[IoSlice::new(part)], self.end)?;
+            self.end += part.len() as u64;
+        }
         Ok(())
     }
+}
 
-    fn replay(&self, storage: &dyn Storage, mut apply: impl FnMut(Entry) -> Result<(), Errno>) -> Result<(), Errno> {
-        self.each(storage, |entry, _| apply(entry))
-    }
-
-    /// All whole entries, with the offset after each.
-    fn each(
-        &self,
-        storage: &dyn Storage,
-        mut use_it: impl FnMut(Entry, u64) -> Result<(), Errno>,
-    ) -> Result<(), Errno> {
-        const ENTRY_BYTES_MAX: usize = COPY_BYTES + 4096;
-        let mut at = 0;
-        loop {
-            let mut length = [0; 4];
-            if storage.read(&self.file, &mut length, at)? < length.len() {
-                return Ok(());
-            }
-            let mut sealed = vec![0; (u32::from_le_bytes(length) as usize).min(ENTRY_BYTES_MAX)];
-            if storage.read(&self.file, &mut sealed, at + 4)? < sealed.len() {
-                return Ok(());
-            }
-            let Ok(entry) = Entry::decode(&sealed) else {
-                return Ok(());
-            };
-            at += 4 + sealed.len() as u64;
-            use_it(entry, at)?;
+/// All whole entries of an undo log, with the version of each and the offset after it.
+fn each_entry(
+    storage: &dyn Storage,
+    log: &Handle,
+    mut use_it: impl FnMut(Entry, u16, u64) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    const FIRST_BYTES: usize = 16 << 10;
+    /// More than an entry has.
+    const MOST_BYTES: usize = 2 * COPY_BYTES;
+    let mut buffer = vec![0; FIRST_BYTES];
+    let mut at = 0;
+    loop {
+        let read = storage.read(log, &mut buffer, at)?;
+        let (mut rest, begin) = (&buffer[..read], at);
+        while let Some((entry, version, bytes)) = Entry::first_of(rest) {
+            rest = &rest[bytes..];
+            at += bytes as u64;
+            use_it(entry, version, at)?;
+        }
+        match (read == buffer.len(), buffer.len() < MOST_BYTES) {
+            (true, true) => buffer.resize(MOST_BYTES, 0),
+            _ if at == begin => return Ok(()),
+            _ => {}
         }
     }
 }
@@ -753,9 +895,10 @@ mod tests {
             Entry::Hole(7..9),
             Entry::Reserved(7..9),
             Entry::Saved(u64::MAX),
+            Entry::Arrived(7),
         ] {
             let mut bytes = entry.encode();
-            assert_eq!(Entry::decode(&bytes[4..]).expect("it is whole"), entry);
+            assert_eq!(Entry::decode(&bytes[4..]).expect("it is whole"), (entry, 2));
             *bytes.last_mut().expect("some") ^= 1;
             assert!(Entry::decode(&bytes[4..]).is_err());
         }
