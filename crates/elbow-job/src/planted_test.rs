@@ -187,8 +187,7 @@ fn assert_found(ran: &Ran<Planted>, after: &Found, words: &str) {
     assert!(found.contains(words), "{mistake:?}: {found}");
 }
 
-/// What a crash must not leave, by the mistake: contents that were never durable (of which a part is missed when it is to be written to its file), and old and
-/// new names side by side.
+/// What a crash must not leave, by the mistake: contents that were never durable, and old and new names side by side.
 #[test]
 fn planted_ordering_bugs_are_found() {
     let sound = commit(Mistake::None);
@@ -196,7 +195,7 @@ fn planted_ordering_bugs_are_found() {
     assert!(look_for_faults(&sound, &[before(), after.clone()]).is_ok());
     for (mistake, words) in [
         (Mistake::NothingIsSynced, "commit record cannot be read"),
-        (Mistake::OnlyTheRecordIsSynced, "could not be finished"),
+        (Mistake::OnlyTheRecordIsSynced, "neither old nor new"),
         (Mistake::RecordComesLate, "neither old nor new"),
         (Mistake::DepartedComesEarly, "could not be finished"),
         (Mistake::DoneComesEarly, "neither old nor new"),

@@ -11,43 +11,42 @@
 //! The pieces of a window are read and written by many threads: a program that changes records here and there leaves thousands, each
 //! of which costs the latency of the storage.
 //!
-//! The undo log is a sequence of entries, each a length (u32, little-endian) and a sealed body; a torn end was never acted on.
+//! The undo log ([`super::undo_log`]) of a small patch lies behind the patch in the same file: a file for itself would have to be made and removed
+//! in one directory with all others, one after the other.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::IoSlice;
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use elbow_file::{Access, Errno, Handle, RenameMode, Stat, Storage};
 use elbow_ranges::RangeSet;
-use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
 use super::apply::{Apply, CHANGED};
-use super::failure::StepResult;
+use super::failure::{Refusal, StepResult};
 use super::record::{ObservedState, Patch};
+use super::undo_log::{COPY_BYTES, Entry, Log, each_entry};
 use crate::descriptors::directory_handles;
 use crate::execute::{open_writable, reserve};
-use crate::missing::none_if_missing;
+use crate::missing::{ignore_missing, none_if_missing};
 use crate::model::has_set_id;
 use crate::parallel::parallel;
 use crate::report::NOT_WON;
 
 /// What is written before it is synced and punched out of the patch.
 const WINDOW_BYTES: u64 = 64 << 20;
-const COPY_BYTES: usize = 1 << 20;
 /// What of old content is in memory at once, of all files.
 const BATCH_BYTES: u64 = 8 << 20;
 /// So many files at most are kept open until the commit is over, to be found when it is taken back and they were moved.
 const KEPT_OPEN_MAX: usize = 256;
 /// Less is not punched out of a patch, which costs two requests.
 const PUNCHED_BYTES_MIN: u64 = 64 << 10;
+/// No undo log lies behind this in the file of its patch: some file systems have no larger files.
+const IN_SLOT_MAX: u64 = 2 << 30;
 /// Holes are punched in whole blocks of this size.
 const BLOCK_BYTES: u64 = 4096;
 
-const LOG_MAGIC: [u8; 8] = *b"ELBOWUND";
-/// The first says nothing of what has arrived.
-const LOG_VERSIONS: RangeInclusive<u16> = 1..=2;
 const PRIVATE_FILE_MODE: u32 = 0o600;
 
 impl Patch {
@@ -119,11 +118,26 @@ impl Patch {
         name
     }
 
-    /// The name of its undo log.
+    /// The name of the file with its undo log.
     pub(crate) fn log_name(&self) -> OsString {
+        match self.log_in_slot() {
+            Some(_) => self.slot.clone(),
+            None => self.own_log_name(),
+        }
+    }
+
+    fn own_log_name(&self) -> OsString {
         let mut name = OsString::from("u-");
         name.push(&self.slot);
         name
+    }
+
+    /// Where its undo log begins in the file of the patch; none if it has one for itself, as those have that are punched out of their file.
+    fn log_in_slot(&self) -> Option<u64> {
+        let written = self.written.span()?;
+        let at = written.end.next_multiple_of(BLOCK_BYTES);
+        let end = at.saturating_add(self.overwritten().total_bytes());
+        (self.written.total_bytes() < PUNCHED_BYTES_MIN && end <= IN_SLOT_MAX).then_some(at)
     }
 }
 
@@ -175,7 +189,10 @@ fn batches(pieces: &[Range<u64>], most: u64) -> Vec<&[Range<u64>]> {
 
 /// Makes the undo log of a patch, in which nothing is said yet. All of them get durable names together.
 pub(super) fn make_log(storage: &dyn Storage, job: &Handle, patch: &Patch) -> Result<(), Errno> {
-    match storage.create(job, &patch.log_name(), PRIVATE_FILE_MODE) {
+    if patch.log_in_slot().is_some() {
+        return Ok(());
+    }
+    match storage.create(job, &patch.own_log_name(), PRIVATE_FILE_MODE) {
         Err(Errno::EXIST) => Ok(()),
         made => storage.close(&made?),
     }
@@ -234,6 +251,25 @@ fn open_as_it_is(storage: &dyn Storage, dir: &Handle, name: &OsStr, patch: &Patc
     }
 }
 
+/// A patch on its way to its file.
+struct OpenPatch<'p> {
+    patch: &'p Patch,
+    file: Handle,
+    opened: Access,
+    /// The new content, if there is any.
+    source: Option<Handle>,
+    log: Log,
+    overwritten: RangeSet,
+    zeros: RangeSet,
+}
+
+impl OpenPatch<'_> {
+    /// Is what is overwritten saved? What nobody may read cannot be.
+    fn saves(&self) -> bool {
+        self.opened == Access::ReadWrite && !self.overwritten.is_empty()
+    }
+}
+
 /// The contents of old files, changed and put back.
 pub(super) struct Contents<'c, 'a> {
     apply: &'c Apply<'a>,
@@ -248,67 +284,106 @@ impl<'c, 'a> Contents<'c, 'a> {
 impl Contents<'_, '_> {
     /// Copies a patch into its file; what is copied and durable is punched out of the patch.
     pub(super) fn patch(&self, patch: &Patch, begun: &OnceLock<Option<Handle>>) -> StepResult {
+        let mut open = self.open(patch)?;
+        let has_begun = open.log.has_begun();
+        let now = self.apply.storage().stat_handle(&open.file)?;
+        if !patch.is_expected(&now, has_begun) || has_begun && !self.is_ours_behind(patch, &open.file, now.size)? {
+            return Err(CHANGED);
+        }
+        if !has_begun {
+            self.begin(&mut open)?;
+        }
+        let is_kept = self.apply.record.patches.len() <= KEPT_OPEN_MAX.min(directory_handles() / 2);
+        begun.get_or_init(|| is_kept.then(|| open.file.clone()));
+        for window in windows(&open.overwritten.union(&patch.written)) {
+            self.bring(&mut open, &window)?;
+        }
+        Ok(self.complete(&open)?)
+    }
+
+    fn open<'p>(&self, patch: &'p Patch) -> Result<OpenPatch<'p>, Refusal> {
         let storage = self.apply.storage();
         let (dir, name) = self.apply.place_of(&patch.path)?;
         let (file, opened) = open_target(storage, &dir, &name, patch)?;
-        let (overwritten, zeros) = (patch.overwritten(), patch.to_be_zero());
         let source = match patch.written.is_empty() {
             true => None,
             false => Some(storage.open(&self.apply.job, &patch.slot, Access::ReadWrite)?),
         };
-        let is_saved = opened == Access::ReadWrite;
-        let mut log = Log::open(storage, &self.apply.job, &patch.log_name())?;
-        let has_begun = log.end > 0;
-        let now = storage.stat_handle(&file)?;
-        if !patch.is_expected(&now, has_begun) || has_begun && !self.is_ours_behind(patch, &file, now.size)? {
-            return Err(CHANGED);
+        let log = match (&source, patch.log_in_slot()) {
+            (Some(slot), Some(at)) if self.apply.is_first() => self.begin_log(slot, at)?,
+            _ => self.log(patch)?,
+        };
+        Ok(OpenPatch {
+            patch,
+            file,
+            opened,
+            source,
+            log,
+            overwritten: patch.overwritten(),
+            zeros: patch.to_be_zero(),
+        })
+    }
+
+    /// Says in the log that something will happen to the file: without a word there nothing has.
+    fn begin(&self, open: &mut OpenPatch<'_>) -> Result<(), Errno> {
+        let storage = self.apply.storage();
+        let mut first = self.to_be_reserved(&open.file, open.patch)?;
+        first.push(Entry::Saved(0));
+        open.log.append(storage, &first)?;
+        match open.saves() {
+            true => Ok(()), // it becomes durable with what is saved next
+            false => storage.sync(&open.log.file),
         }
-        if !has_begun {
-            // Without a word in the log nothing has happened to the file.
-            let mut first = self.to_be_reserved(&file, patch)?;
-            first.push(Entry::Saved(0));
-            log.append(storage, &first)?;
-            storage.sync(&log.file)?;
+    }
+
+    /// Saves what a window overwrites, and copies it.
+    fn bring(&self, open: &mut OpenPatch<'_>, window: &RangeSet) -> Result<(), Errno> {
+        let storage = self.apply.storage();
+        let end = window.span().map_or(0, |span| span.end);
+        if open.log.arrived >= end {
+            return Ok(());
         }
-        let is_kept = self.apply.record.patches.len() <= KEPT_OPEN_MAX.min(directory_handles() / 2);
-        begun.get_or_init(|| is_kept.then(|| file.clone()));
-        for window in windows(&overwritten.union(&patch.written)) {
-            let end = window.span().map_or(0, |span| span.end);
-            if log.arrived >= end {
-                continue;
-            }
-            if is_saved && log.saved < end {
-                self.save(&file, &window.intersection(&overwritten), end, &mut log)?;
-            }
-            for range in &window.intersection(&zeros) {
-                self.zero(&file, &range)?;
-            }
-            if let Some(source) = &source {
-                let arriving = window.intersection(&patch.written);
-                if opened == Access::Append {
-                    self.append(source, &file, arriving.clone())?;
-                } else if log.is_silent {
-                    self.copy(source, &file, &self.data(source, &arriving)?)?;
-                } else {
-                    self.copy(source, &file, &arriving)?;
-                }
-                storage.sync(&file)?;
-                if arriving.total_bytes() >= PUNCHED_BYTES_MIN {
-                    log.append(storage, &[Entry::Arrived(end)])?;
-                    storage.sync(&log.file)?;
-                    self.consume(source, &arriving)?;
-                }
-            }
+        if open.saves() && open.log.saved < end {
+            self.save(&open.file, &window.intersection(&open.overwritten), end, &mut open.log)?;
         }
+        for range in &window.intersection(&open.zeros) {
+            self.zero(&open.file, &range)?;
+        }
+        let Some(source) = &open.source else { return Ok(()) };
+        let arriving = window.intersection(&open.patch.written);
+        if open.opened == Access::Append {
+            self.append(source, &open.file, arriving.clone())?;
+        } else if open.log.is_silent {
+            self.copy(source, &open.file, &self.data(source, &arriving)?)?;
+        } else {
+            self.copy(source, &open.file, &arriving)?;
+        }
+        storage.sync(&open.file)?;
+        if arriving.total_bytes() < PUNCHED_BYTES_MIN {
+            return Ok(());
+        }
+        open.log.append(storage, &[Entry::Arrived(end)])?;
+        storage.sync(&open.log.file)?;
+        self.consume(source, &arriving)
+    }
+
+    /// Gives a file its size and what is reserved of it, when all windows have arrived.
+    fn complete(&self, open: &OpenPatch<'_>) -> Result<(), Errno> {
+        let (storage, file, patch) = (self.apply.storage(), &open.file, open.patch);
         // What is longer than expected, though the job cut nothing, was made so by somebody else at this moment.
-        let (now, is_cut) = (storage.stat_handle(&file)?.size, patch.kept < patch.size_before);
-        if now < patch.size || now > patch.size && is_cut {
-            storage.truncate(&file, patch.size)?;
+        let (now, is_cut) = (storage.stat_handle(file)?.size, patch.kept < patch.size_before);
+        let is_resized = now < patch.size || now > patch.size && is_cut;
+        if is_resized {
+            storage.truncate(file, patch.size)?;
         }
         let within: RangeSet = std::iter::once(0..patch.size).collect();
-        reserve(storage, &file, &patch.reserved.intersection(&within), false)?;
-        reserve(storage, &file, &patch.reserved.difference(&within), true)?;
-        Ok(storage.sync(&file)?)
+        reserve(storage, file, &patch.reserved.intersection(&within), false)?;
+        reserve(storage, file, &patch.reserved.difference(&within), true)?;
+        // Windows with content are durable.
+        match open.source.is_some() && !is_resized && patch.reserved.is_empty() {
+            true => Ok(()),
+            false => storage.sync(file),
+        }
     }
 
     /// The holes, within the old size, that are to be reserved and are not written to.
@@ -396,6 +471,60 @@ impl Contents<'_, '_> {
         Ok(true)
     }
 
+    /// An empty log behind a patch, where there may be what the command has written and cut off again.
+    fn begin_log(&self, slot: &Handle, at: u64) -> Result<Log, Errno> {
+        self.cut_log(slot, at)?;
+        Ok(Log::empty(slot, at))
+    }
+
+    fn cut_log(&self, slot: &Handle, at: u64) -> Result<(), Errno> {
+        let storage = self.apply.storage();
+        if storage.stat_handle(slot)?.size <= at {
+            return Ok(());
+        }
+        storage.truncate(slot, at)?;
+        // What comes back after a power cut would pass for a log of this attempt.
+        storage.sync(slot)
+    }
+
+    /// The undo log of a patch. An older elbow has left one for itself.
+    fn log(&self, patch: &Patch) -> Result<Log, Errno> {
+        let (storage, job) = (self.apply.storage(), &self.apply.job);
+        let Some(at) = patch.log_in_slot() else {
+            return Log::read(
+                storage,
+                &storage.open(job, &patch.own_log_name(), Access::ReadWrite)?,
+                0,
+            );
+        };
+        if !self.apply.is_first()
+            && let Some(own) = none_if_missing(storage.open(job, &patch.own_log_name(), Access::ReadWrite))?
+        {
+            return Log::read(storage, &own, 0);
+        }
+        Log::read(storage, &storage.open(job, &patch.slot, Access::ReadWrite)?, at)
+    }
+
+    /// Has anything happened to the file of a patch?
+    pub(super) fn has_begun(&self, patch: &Patch) -> Result<bool, Errno> {
+        let log = none_if_missing(self.log(patch))?;
+        Ok(log.is_some_and(|log| log.has_begun()))
+    }
+
+    /// Removes the undo log of a patch.
+    pub(super) fn forget(&self, patch: &Patch) -> StepResult {
+        let (storage, job) = (self.apply.storage(), &self.apply.job);
+        if let Some(at) = patch.log_in_slot()
+            && let Some(slot) = none_if_missing(storage.open(job, &patch.slot, Access::ReadWrite))?
+        {
+            self.cut_log(&slot, at)?;
+        }
+        match patch.log_in_slot().is_some() && self.apply.is_first() {
+            true => Ok(()),
+            false => Ok(ignore_missing(storage.unlink(job, &patch.own_log_name()))?),
+        }
+    }
+
     /// Puts back what a patch has overwritten, once it has begun to; what it never reached is as it was.
     pub(super) fn take_back(&self, patch: &Patch, begun: &OnceLock<Option<Handle>>) -> StepResult {
         let storage = self.apply.storage();
@@ -405,12 +534,14 @@ impl Contents<'_, '_> {
         };
         let Some(file) = file else { return Ok(()) };
         let is_ours_behind = self.is_ours_behind(patch, &file, storage.stat_handle(&file)?.size)?;
-        let log = Log::open(storage, &self.apply.job, &patch.log_name())?;
-        if let Some(source) = none_if_missing(storage.open(&self.apply.job, &patch.slot, Access::ReadWrite))? {
-            let mut arrived = patch.written.clone();
-            if !log.is_silent {
-                arrived.remove(log.arrived, u64::MAX);
-            }
+        let log = self.log(patch)?;
+        let mut arrived = patch.written.clone();
+        if !log.is_silent {
+            arrived.remove(log.arrived, u64::MAX);
+        }
+        if !arrived.is_empty()
+            && let Some(source) = none_if_missing(storage.open(&self.apply.job, &patch.slot, Access::ReadWrite))?
+        {
             // Before anything is put back, and durable: a second attempt finds nothing to refill.
             let refilled = self
                 .refill(&source, &file, &arrived)
@@ -459,7 +590,7 @@ impl Contents<'_, '_> {
             });
             written.into_iter().collect::<Result<(), _>>()
         };
-        each_entry(storage, &log.file, |entry, _, _| match entry {
+        each_entry(storage, &log.file, log.begin, |entry, _, _| match entry {
             Entry::Data(at, bytes) => {
                 held += bytes.len() as u64;
                 data.insert(at, bytes);
@@ -652,165 +783,6 @@ impl Contents<'_, '_> {
     }
 }
 
-/// What an undo log says of a file.
-#[derive(Debug, PartialEq, Eq)]
-enum Entry {
-    /// It had these bytes at this offset.
-    Data(u64, Vec<u8>),
-    /// It had a hole here.
-    Hole(Range<u64>),
-    /// It had a hole here, and what is not written to is reserved.
-    Reserved(Range<u64>),
-    /// All before this offset that is overwritten is in the entries above.
-    Saved(u64),
-    /// All before this offset is durable in the file, and may be gone from the patch.
-    Arrived(u64),
-}
-
-impl Entry {
-    fn encode(&self) -> Vec<u8> {
-        let mut out = Writer::new();
-        match self {
-            Self::Data(at, bytes) => {
-                out.u8(0);
-                out.varint(*at);
-                out.bytes(bytes);
-            }
-            Self::Hole(range) | Self::Reserved(range) => {
-                out.u8(if matches!(self, Self::Hole(_)) { 1 } else { 3 });
-                out.varint(range.start);
-                out.varint(range.end - range.start);
-            }
-            Self::Saved(end) => {
-                out.u8(2);
-                out.varint(*end);
-            }
-            Self::Arrived(end) => {
-                out.u8(4);
-                out.varint(*end);
-            }
-        }
-        let sealed = seal(LOG_MAGIC, *LOG_VERSIONS.end(), &out.finish());
-        let mut entry = (sealed.len() as u32).to_le_bytes().to_vec();
-        entry.extend_from_slice(&sealed);
-        entry
-    }
-
-    /// The one that a part of a log begins with, its version, and its length there; none if it is not whole.
-    fn first_of(log: &[u8]) -> Option<(Self, u16, usize)> {
-        let (length, rest) = log.split_first_chunk::<4>()?;
-        let sealed = rest.get(..u32::from_le_bytes(*length) as usize)?;
-        let (entry, version) = Self::decode(sealed).ok()?;
-        Some((entry, version, length.len() + sealed.len()))
-    }
-
-    /// With its version.
-    fn decode(sealed: &[u8]) -> Result<(Self, u16), DecodeError> {
-        let (version, body) = open_sealed(LOG_MAGIC, LOG_VERSIONS, sealed)?;
-        let mut from = Reader::new(body);
-        let at = from.offset();
-        let entry = match from.u8()? {
-            0 => Self::Data(from.varint()?, from.bytes()?.to_vec()),
-            kind @ (1 | 3) => {
-                let (start, length) = (from.varint()?, from.varint()?);
-                let range = start..start.saturating_add(length);
-                if kind == 1 {
-                    Self::Hole(range)
-                } else {
-                    Self::Reserved(range)
-                }
-            }
-            2 => Self::Saved(from.varint()?),
-            4 => Self::Arrived(from.varint()?),
-            _ => {
-                return Err(DecodeError::BadValue {
-                    at,
-                    what: "an unknown entry of an undo log",
-                });
-            }
-        };
-        from.finish()?;
-        Ok((entry, version))
-    }
-}
-
-/// The undo log of one file.
-struct Log {
-    file: Handle,
-    /// After the last whole entry.
-    end: u64,
-    /// All before this offset that is overwritten has been saved.
-    saved: u64,
-    /// All before this offset has arrived.
-    arrived: u64,
-    /// It says nothing of that, and a hole in the patch means that its content has arrived.
-    is_silent: bool,
-}
-
-impl Log {
-    /// Opens it, or makes it.
-    fn open(storage: &dyn Storage, job: &Handle, name: &OsStr) -> Result<Self, Errno> {
-        let file = match storage.open(job, name, Access::ReadWrite) {
-            Err(Errno::NOENT) => storage.create(job, name, PRIVATE_FILE_MODE)?,
-            other => other?,
-        };
-        let mut log = Self {
-            file: file.clone(),
-            end: 0,
-            saved: 0,
-            arrived: 0,
-            is_silent: false,
-        };
-        each_entry(storage, &file, |entry, version, after| {
-            log.end = after;
-            log.is_silent |= version == *LOG_VERSIONS.start();
-            match entry {
-                Entry::Saved(end) => log.saved = end,
-                Entry::Arrived(end) => log.arrived = end,
-                _ => {}
-            }
-            Ok(())
-        })?;
-        Ok(log)
-    }
-
-    fn append(&mut self, storage: &dyn Storage, entries: &[Entry]) -> Result<(), Errno> {
-        let bytes: Vec<u8> = entries.iter().flat_map(Entry::encode).collect();
-        for part in bytes.chunks(COPY_BYTES) {
-            storage.write(&self.file, &[IoSlice::new(part)], self.end)?;
-            self.end += part.len() as u64;
-        }
-        Ok(())
-    }
-}
-
-/// All whole entries of an undo log, with the version of each and the offset after it.
-fn each_entry(
-    storage: &dyn Storage,
-    log: &Handle,
-    mut use_it: impl FnMut(Entry, u16, u64) -> Result<(), Errno>,
-) -> Result<(), Errno> {
-    const FIRST_BYTES: usize = 16 << 10;
-    /// More than an entry has.
-    const MOST_BYTES: usize = 2 * COPY_BYTES;
-    let mut buffer = vec![0; FIRST_BYTES];
-    let mut at = 0;
-    loop {
-        let read = storage.read(log, &mut buffer, at)?;
-        let (mut rest, begin) = (&buffer[..read], at);
-        while let Some((entry, version, bytes)) = Entry::first_of(rest) {
-            rest = &rest[bytes..];
-            at += bytes as u64;
-            use_it(entry, version, at)?;
-        }
-        match (read == buffer.len(), buffer.len() < MOST_BYTES) {
-            (true, true) => buffer.resize(MOST_BYTES, 0),
-            _ if at == begin => return Ok(()),
-            _ => {}
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -886,21 +858,5 @@ mod tests {
         );
         let spans: Vec<_> = windows.iter().filter_map(RangeSet::span).collect();
         assert!(spans.windows(2).all(|two| two[0].end <= two[1].start));
-    }
-
-    #[test]
-    fn entries_of_an_undo_log_are_read_as_they_were_written_and_a_damaged_one_is_none() {
-        for entry in [
-            Entry::Data(1 << 40, b"old".to_vec()),
-            Entry::Hole(7..9),
-            Entry::Reserved(7..9),
-            Entry::Saved(u64::MAX),
-            Entry::Arrived(7),
-        ] {
-            let mut bytes = entry.encode();
-            assert_eq!(Entry::decode(&bytes[4..]).expect("it is whole"), (entry, 2));
-            *bytes.last_mut().expect("some") ^= 1;
-            assert!(Entry::decode(&bytes[4..]).is_err());
-        }
     }
 }

@@ -19,6 +19,7 @@ mod staged;
 mod tree;
 mod turn;
 mod undo;
+mod undo_log;
 mod waiting;
 mod watch;
 

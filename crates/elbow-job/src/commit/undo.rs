@@ -170,11 +170,7 @@ impl Undo<'_, '_> {
         let failures: Vec<_> = contents.err().into_iter().chain(attributes.err()).flatten().collect();
         if failures.is_empty() {
             // Who goes on from here later must save anew what is there then.
-            let forget = |patch: &&Patch| {
-                Ok(ignore_missing(
-                    self.apply.storage().unlink(&self.apply.job, &patch.log_name()),
-                )?)
-            };
+            let forget = |patch: &&Patch| Contents::of(self.apply).forget(patch);
             let logged: Vec<_> = record.patches.iter().collect();
             self.apply
                 .each("forget what was overwritten in", &logged, |patch| &patch.path, forget)?;
@@ -185,13 +181,12 @@ impl Undo<'_, '_> {
     /// Files whose content may have been changed: those have an undo log with something in it.
     fn begun(&self) -> Result<BTreeSet<&Path>, Errno> {
         let patches = &self.apply.record.patches;
-        let logs = parallel(patches, self.apply.tree.threads, |patch| {
-            self.apply.look(&self.apply.job, &patch.log_name())
+        let begun = parallel(patches, self.apply.tree.threads, |patch| {
+            Contents::of(self.apply).has_begun(patch)
         });
-        let logs: Vec<_> = logs.into_iter().collect::<Result<_, Errno>>()?;
-        let with_log = patches.iter().zip(logs);
-        let begun = with_log.filter(|(_, log)| log.is_some_and(|log| log.size > 0));
-        Ok(begun.map(|(patch, _)| patch.path.as_path()).collect())
+        let begun: Vec<_> = begun.into_iter().collect::<Result<_, Errno>>()?;
+        let patches = patches.iter().zip(begun).filter(|(_, has_begun)| *has_begun);
+        Ok(patches.map(|(patch, _)| patch.path.as_path()).collect())
     }
 
     /// Gives an object the attributes that it had before. Of one that was not written to, those which are the job's by now: what is different
