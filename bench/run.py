@@ -29,7 +29,7 @@ from harness import inputs, jobs, nfs, peers, report, rows, storage, trees
 from harness.build import BUILT, PROFILE, ROOT, Parser
 
 STORAGES = ["slowfs2", "ssh0.5", "ssh5", "far0.5", "far5", "far50", "far5-100m", "nfs3-2", "nfs4-2", "nfs3-10", "nfs4-10", "local"]
-JOBS = ["tar", "unzip", "rm", "cp", "make", "read", "find", "git"]
+JOBS = ["tar", "unzip", "rm", "cp", "make", "append", "patch", "mv", "scatter", "read", "find", "git"]
 READING_JOBS = ["read", "find", "git"]  # On storages without a mount; of an old file of 1 GiB and old trees of 20,000.
 PEERS = ["direct", "elbow", "elbow --via", "elbow over SFTP", "tmpfs+rsync", "tmpfs+copy32", "ssh tar", "CannyFS"]
 LOCAL_JOBS = ["tar", "make"]  # What the mount costs on a fast disk.
@@ -71,7 +71,7 @@ def parse():
     parser.add_argument("--work", type=Path, help="where the servers' directories are (default: /dev/shm with 4 GiB free)")
     options = parser.parse_args()
     options.storage = options.storage or (["slowfs2", "local"] if options.tiny else STORAGES)
-    options.jobs = options.jobs or (["tar", "unzip", "rm", "cp", "read", "find", "git"] if options.tiny else JOBS)
+    options.jobs = options.jobs or ([job for job in JOBS if job != "make"] if options.tiny else JOBS)
     options.repeat = options.repeat or (1 if options.tiny else report.ALWAYS_WANTED_REPEAT)
     options.files = options.files or (TINY_FILES if options.tiny else None)
     return options

@@ -1,5 +1,7 @@
 """The jobs: what is on the storage before, the command, and what must be there afterwards."""
 
+import random
+import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass, field
@@ -34,7 +36,7 @@ class Job:
 def make_jobs(names, linux, hello, scratch):
     """The jobs of these names, with their references made natively in `scratch`; and why the others cannot be had."""
     makers = {"tar": _tar, "unzip": _unzip, "rm": _rm, "cp": _cp, "make": _make, "read": _read, "find": _find,
-              "git": _git}
+              "git": _git, "append": _append, "patch": _patch, "mv": _mv, "scatter": _scatter}
     made, skipped = [], []
     for name in names:
         try:
@@ -131,6 +133,43 @@ def _git(linux, scratch):
     return _reading("git", "git status", make, scratch, settle="sleep 1; git status")
 
 
+# What is done to each old file, in one process: no program is started for each.
+EACH = "import os,sys\nfor path in (os.path.join(at, name) for at, _, names in sorted(os.walk('linux')) for name in sorted(names)):\n    "
+SCATTER_BYTES, PIECES = 64 << 20, 2_000
+
+
+def _changing(name, script, populate, scratch):
+    """A program that changes what is there."""
+    command = ["python3", "-c", script]
+    job = Job(name, command, populate=populate, aspects=trees.NEW, stageable=False, there=shlex.join(command))
+    return _with_reference(job, scratch)
+
+
+def _append(linux, scratch):
+    """A line more in each, as in logs."""
+    return _changing("append", EACH + "open(path, 'a').write('/* one line more */\\n')", _copied(linux.tree), scratch)
+
+
+def _patch(linux, scratch):
+    """Some bytes in each, as who sets a version or a flag."""
+    return _changing("patch", EACH + "os.pwrite(os.open(path, os.O_WRONLY), b'PATCHED', 1)", _copied(linux.tree), scratch)
+
+
+def _mv(linux, scratch):
+    """Another name for each."""
+    return _changing("mv", EACH + "os.rename(path, path + '.old')", _copied(linux.tree), scratch)
+
+
+def _scatter(linux, scratch):
+    """Records here and there in one file, as databases change theirs."""
+    scale = 40 if _is_small(linux) else 1
+    size, pieces = SCATTER_BYTES // scale, PIECES // scale
+    content = random.Random(1).randbytes(size)
+    script = (f"import os,random\nr = random.Random(2); f = os.open('old', os.O_WRONLY)\n"
+              f"for _ in range({pieces}): os.pwrite(f, b'x' * 100, r.randrange({size} - 100))")
+    return _changing("scatter", script, lambda target: (target / "old").write_bytes(content), scratch)
+
+
 def _built(backing):
     """hello runs, and make finds nothing left to do: the times on the server are those that the job saw."""
     place = backing / "hello"
@@ -151,6 +190,8 @@ def _copied(tree):
 def _with_reference(job, scratch):
     native = scratch / f"native-{job.name}"
     native.mkdir()
+    if job.populate:
+        job.populate(native)
     subprocess.run(job.command, cwd=native, check=True)
     job.expected = trees.snapshot(native)
     shutil.rmtree(native)

@@ -161,6 +161,8 @@ def goals(results):
     matrix = [storage for storage in results.names("storage") if storage != "local" and not storage.startswith("far")]
     for storage in matrix:
         wanted.append(at_least(f"{storage}: rm >= 2x direct", results.ratio(storage, "rm", "direct", OURS), 2))
+        for job in ("append", "patch", "mv", "scatter"):
+            wanted.append(at_least(f"{storage}: {job} >= 1x direct", results.ratio(storage, job, "direct", OURS), 1))
         for job in results.names("job"):
             wanted += _against_rivals(results, storage, job)
         for job in ("tar", "unzip", "rm"):
