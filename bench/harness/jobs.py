@@ -134,7 +134,7 @@ def _git(linux, scratch):
 
 
 # What is done to each old file, in one process: no program is started for each.
-EACH = "import os,sys\nfor path in (os.path.join(at, name) for at, _, names in sorted(os.walk('linux')) for name in sorted(names)):\n    "
+EACH = "import os\nfor path in (os.path.join(at, name) for at, _, names in sorted(os.walk('linux')) for name in sorted(names)):\n    "
 SCATTER_BYTES, PIECES = 64 << 20, 2_000
 
 
@@ -152,7 +152,7 @@ def _append(linux, scratch):
 
 def _patch(linux, scratch):
     """Some bytes in each, as who sets a version or a flag."""
-    return _changing("patch", EACH + "os.pwrite(os.open(path, os.O_WRONLY), b'PATCHED', 1)", _copied(linux.tree), scratch)
+    return _changing("patch", EACH + "with open(path, 'r+b') as file: file.seek(1); file.write(b'PATCHED')", _copied(linux.tree), scratch)
 
 
 def _mv(linux, scratch):
@@ -165,7 +165,7 @@ def _scatter(linux, scratch):
     scale = 40 if _is_small(linux) else 1
     size, pieces = SCATTER_BYTES // scale, PIECES // scale
     content = random.Random(1).randbytes(size)
-    script = (f"import os,random\nr = random.Random(2); f = os.open('old', os.O_WRONLY)\n"
+    script = ("import os,random\nr = random.Random(2); f = os.open('old', os.O_WRONLY)\n"
               f"for _ in range({pieces}): os.pwrite(f, b'x' * 100, r.randrange({size} - 100))")
     return _changing("scatter", script, lambda target: (target / "old").write_bytes(content), scratch)
 

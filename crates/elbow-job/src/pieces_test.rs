@@ -182,6 +182,15 @@ fn after(place: &Path, change: fn(&Job)) -> Snapshot {
     snapshot(&dir)
 }
 
+/// A job whose changes are on a storage that has no fault yet.
+fn drained(dir: &Path, storage: Arc<dyn Storage>, change: fn(&Job)) -> (Arc<Interposed<Faulty>>, Job) {
+    let faulty = Arc::new(Interposed::new(storage, Faulty::default()));
+    let job = begin(faulty.clone(), dir, Publish::Staged);
+    change(&job);
+    job.shared.drain(&mut |_| {}).unwrap();
+    (faulty, job)
+}
+
 /// A commit that meets a fault at each of its changes in turn, on a storage, leaves the old file or the new one; how often each.
 fn enumerate(change: fn(&Job), wrap: fn() -> Arc<dyn Storage>, fault: fn(u64) -> Plan) -> (usize, usize) {
     let temp = scratch();
@@ -190,10 +199,7 @@ fn enumerate(change: fn(&Job), wrap: fn() -> Arc<dyn Storage>, fault: fn(u64) ->
     for n in 1.. {
         let dir = fresh_with_hole(temp.path(), "dir");
         let before = seen_by_jobs(&dir);
-        let faulty = Arc::new(Interposed::new(wrap(), Faulty::new([])));
-        let job = begin(faulty.clone(), &dir, Publish::Staged);
-        change(&job);
-        job.shared.drain(&mut |_| {}).unwrap();
+        let (faulty, job) = drained(&dir, wrap(), change);
         faulty.hook().arm(fault(n));
         let ended = job.commit(&mut |_| {});
         drop(job);
@@ -262,10 +268,7 @@ fn a_kept_job_has_all_its_pieces_wherever_its_commit_was_refused() {
         for n in 1.. {
             let dir = fresh_with_hole(temp.path(), "dir");
             let before = seen_by_jobs(&dir);
-            let faulty = Arc::new(Interposed::new(wrap(), Faulty::new([])));
-            let job = begin(faulty.clone(), &dir, Publish::Staged);
-            change(&job);
-            job.shared.drain(&mut |_| {}).unwrap();
+            let (faulty, job) = drained(&dir, wrap(), change);
             let fault = Plan::fail(Errno::NOSPC)
                 .when(|call| matches!(call.operation, Operation::Write | Operation::Sync))
                 .nth(n);
