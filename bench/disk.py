@@ -173,7 +173,7 @@ def taken(command, directory=None):
         for stream in (out, errors):
             stream.seek(0)
         if child.returncode != 0:
-            raise peers.Failed(f"exit code {child.returncode}: {errors.read().strip()[-300:]}")
+            raise peers.Failed.ended(child.returncode, out.read(), errors.read())
         return {"stdout": out.read(), "seconds": seconds, "cpu_s": usage.ru_utime + usage.ru_stime, "peak_rss_bytes": look.peak or None}
 
 

@@ -40,7 +40,7 @@ class Elbow:
         """What it prints. Raises Failed."""
         done = subprocess.run([str(word) for word in (self.program, *words)], capture_output=True, text=True, stdin=subprocess.DEVNULL)
         if done.returncode != 0:
-            raise Failed(f"elbow {' '.join(map(str, words[:2]))}: exit code {done.returncode}: {done.stderr.strip()[-500:]}")
+            raise Failed(f"elbow {' '.join(map(str, words[:2]))}: {Failed.ended(done.returncode, done.stdout, done.stderr)}")
         return done.stdout.strip()
 
     def detach(self, kind, device):

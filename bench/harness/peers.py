@@ -19,6 +19,11 @@ TIMEOUT = 3600  # Seconds after which a run has failed.
 class Failed(Exception):
     """A run that did not end well; the message says how."""
 
+    @classmethod
+    def ended(cls, code, out, errors):
+        """Of a program's exit code and what it wrote: with `--json` ours answer with their error, on stdout."""
+        return cls(f"exit code {code}: {(errors.strip() or out.strip())[-500:]}")
+
 
 @dataclass
 class Run:
@@ -187,7 +192,7 @@ class CannyFs(Peer):
             if is_mounted(self.mountpoint):
                 unmount(self.mountpoint)
         if done.returncode != 0:
-            raise Failed(f"exit code {done.returncode}: {done.stderr.strip()[-500:]}")
+            raise Failed.ended(done.returncode, done.stdout, done.stderr)
         return Run(seconds, {"command_seconds": acknowledged})
 
     def _wait_for_mount(self, server):

@@ -70,7 +70,7 @@ def watched(command, disk, empty_bytes, environment=None):
             stream.seek(0)
         said, complaint = out.read(), errors.read()
     if job.returncode != 0:
-        raise Failed(f"exit code {job.returncode}: {complaint.strip()[-500:]}")
+        raise Failed.ended(job.returncode, said, complaint)
     read_after, written_after = disk.transferred()
     rss = max(look.rss, usage.ru_maxrss * 1024)
     return Watched(seconds, synced, usage.ru_utime + usage.ru_stime, rss, read_after - read, written_after - written,

@@ -5,6 +5,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use elbow_extmem::sort::SortError;
+use elbow_extmem::store::StoreError;
 use elbow_file::Errno;
 use elbow_job::JobError;
 use elbow_mount::MountError;
@@ -65,6 +67,14 @@ fn errno_in(cause: &(dyn std::error::Error + 'static)) -> Option<i32> {
         JobError::Storage { errno, .. } => Some(errno.raw_os_error()),
         _ => None,
     };
+    let of_sort = || match cause.downcast_ref::<SortError>()? {
+        SortError::Storage { errno, .. } => Some(errno.raw_os_error()),
+        _ => None,
+    };
+    let of_store = || match cause.downcast_ref::<StoreError>()? {
+        StoreError::NoSpace { errno, .. } | StoreError::Io { errno, .. } => Some(errno.raw_os_error()),
+        _ => None,
+    };
     let of_words = || {
         cause
             .downcast_ref::<WordedError>()
@@ -74,6 +84,8 @@ fn errno_in(cause: &(dyn std::error::Error + 'static)) -> Option<i32> {
         .or_else(of_call)
         .or_else(of_mount)
         .or_else(of_job)
+        .or_else(of_sort)
+        .or_else(of_store)
         .or_else(of_words)
 }
 
@@ -86,10 +98,15 @@ fn path_in<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Path>
         JobError::Unfinished { directory, .. } => Some(&**directory),
         _ => None,
     };
+    let of_sort = || match cause.downcast_ref::<SortError>()? {
+        SortError::Storage { path, .. } => Some(&**path),
+        _ => None,
+    };
     cause
         .downcast_ref::<MountError>()
         .and_then(MountError::path)
         .or_else(of_job)
+        .or_else(of_sort)
 }
 
 /// An error of the system in words of ours, which still knows its number.
@@ -144,5 +161,33 @@ pub(crate) fn answered<'a>(
             Ok(ExitCode::from(exit::ELBOW_FAILED))
         }
         ended => ended,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_errno_of_a_full_disk_is_told_by_sorts_and_stores() {
+        let sort = SortError::Storage {
+            tried: "writing",
+            path: "/scratch/run".into(),
+            errno: Errno::NOSPC,
+        };
+        let store = StoreError::NoSpace {
+            file: "/scratch/store".into(),
+            what: "write block 1",
+            errno: Errno::NOSPC,
+        };
+        let asked = Some(Path::new("/scratch"));
+        let of_sort = Problem::of(&anyhow::Error::new(sort).context("sorting"), asked);
+        let of_store = Problem::of(&store.into(), asked);
+        assert_eq!(
+            [of_sort.errno_name, of_store.errno_name],
+            [Some("ENOSPC".to_owned()), Some("ENOSPC".to_owned())]
+        );
+        assert_eq!(of_sort.path, PathName::of(Path::new("/scratch/run")));
+        assert_eq!(of_store.path, PathName::of(Path::new("/scratch")));
     }
 }
