@@ -92,7 +92,7 @@ pub fn abandon(storage: &Arc<dyn Storage>, root: &Handle, name: &OsStr) -> Resul
             stays: Vec::new(),
         });
     }
-    let stays = all_that_stays(&record, name, &failures);
+    let stays = all_that_stays(&apply, &failures);
     let told_of: Vec<String> = stays
         .iter()
         .map(|(path, what)| format!("{}: {what}", path.display()))
@@ -108,10 +108,10 @@ pub fn abandon(storage: &Arc<dyn Storage>, root: &Handle, name: &OsStr) -> Resul
     })
 }
 
-fn all_that_stays(record: &Record, job: &OsStr, failures: &[Failure]) -> Vec<(PathBuf, String)> {
+fn all_that_stays(apply: &Apply<'_>, failures: &[Failure]) -> Vec<(PathBuf, String)> {
     let mut stays: Vec<_> = failures
         .iter()
-        .map(|failure| (name_of(record, failure), what_stays(record, job, failure)))
+        .map(|failure| (name_of(apply.record, failure), what_stays(apply, failure)))
         .collect();
     stays.sort();
     stays.dedup();
@@ -126,14 +126,15 @@ fn name_of(record: &Record, failure: &Failure) -> PathBuf {
 }
 
 /// What is at the path of a step that could not be taken back, in words.
-fn what_stays(record: &Record, job: &OsStr, failure: &Failure) -> String {
-    let path = &failure.path;
+fn what_stays(apply: &Apply<'_>, failure: &Failure) -> String {
+    let (record, job, path) = (apply.record, apply.staging_name, &failure.path);
     let what = match failure.step {
         "restore" => {
             let patch = record.patches.iter().find(|patch| patch.path == *path);
-            let log = patch.map(|patch| Path::new(job).join(patch.log_name()));
-            let log = log.filter(|_| patch.is_some_and(|patch| !patch.overwritten().is_empty()));
-            let old = log.map(|log| format!("; what it overwrote is in {}", log.display()));
+            let patch = patch.filter(|patch| !patch.overwritten().is_empty());
+            let old = patch
+                .map(|patch| Path::new(job).join(apply.log_path(patch)))
+                .map(|log| format!("; what it overwrote is in {}", log.display()));
             format!("has content of the job{}", old.unwrap_or_default())
         }
         "restore attributes of" => "has attributes of the job".into(),

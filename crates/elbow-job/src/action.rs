@@ -52,7 +52,7 @@ pub(crate) enum Node {
 pub(crate) enum FillTarget<H = Handle> {
     Open(H),
     Named(StorageName<H>),
-    /// The patch file of an old object, in the job's own directory.
+    /// The patch file of an old object, below the job's own directory.
     Patch(Route<H>, Name),
     /// The same, which is to be created.
     NewPatch(Route<H>, Name),

@@ -107,7 +107,7 @@ impl Model {
             return false;
         };
         let content = self.inodes.get(ino).ok().and_then(Inode::content);
-        let has_stored = content.is_some_and(|content| content.stored > 0 || !content.written.is_empty());
+        let has_stored = content.is_some_and(|content| content.counted() > 0 || !content.written.is_empty());
         fill.changes_file() && has_stored && !is_out_of_space(errno)
     }
 

@@ -19,6 +19,7 @@ use crate::liveness::{self, Attempt, Lock};
 use crate::lost_answers;
 use crate::model::{CAPABILITY, DEFAULT_ACL, Fill, IN_TRANSIT, Name, Piece};
 use crate::os_path;
+use crate::patch_files::make_dir_of_patch;
 use crate::route::{Route, StorageName, open_route};
 use crate::spill::Spilled;
 use crate::staging::{JOURNAL, JobHome, JournalEntry, MANIFEST, MANIFEST_DRAFT, Manifest, NEW};
@@ -315,13 +316,17 @@ impl Executor<'_> {
     }
 
     fn open_patch(&self, route: &Route, name: &Name) -> Result<Handle, Errno> {
-        debug_assert_eq!(route.owner.dir(), IN_TRANSIT, "patches live in the job's own directory");
+        debug_assert_eq!(
+            route.owner.dir(),
+            IN_TRANSIT,
+            "patches live below the job's own directory"
+        );
         let dir = open_route(self.storage, route)?;
         self.storage.open(&dir, name, Access::ReadWrite)
     }
 
     fn make_patch(&self, route: &Route, name: &Name) -> Result<Handle, Errno> {
-        let dir = open_route(self.storage, route)?;
+        let dir = make_dir_of_patch(self.storage, &route.base, route.names.first())?;
         match self.storage.create(&dir, name, PRIVATE_FILE_MODE) {
             // An attempt before was refused later.
             Err(Errno::EXIST) => self.open_patch(route, name),

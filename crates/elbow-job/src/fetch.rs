@@ -17,9 +17,10 @@ use crate::far_send;
 use crate::job::Job;
 use crate::look::{Looked, look_into};
 use crate::model::{EntryKey, FoundXattrs, Piece, Segment, SegmentSource, install_below, install_looked};
+use crate::patch_files::{dir_of_patch, patch_name};
 use crate::recorder::WaitReason;
 use crate::recording::reason_of;
-use crate::route::{Route, open_route, patch_name};
+use crate::route::{Route, open_route};
 use crate::shared::{Shared, SharedState};
 use crate::spill::Spilled;
 
@@ -482,9 +483,11 @@ impl Fetcher<'_> {
     fn way_to_target(&self, state: &SharedState, ino: Ino) -> Result<WayToTarget, Errno> {
         let (inode, routes) = (state.model.inodes.get(ino)?, state.model.routes());
         if inode.is_old() {
+            let (mut route, name) = (routes.route_dir(crate::model::IN_TRANSIT), patch_name(ino));
+            route.names.extend(dir_of_patch(&name));
             return Ok(WayToTarget {
-                route: routes.route_dir(crate::model::IN_TRANSIT),
-                name: patch_name(ino).to_os_string(),
+                route,
+                name: name.to_os_string(),
                 objects: Vec::new(),
                 is_changing: false,
                 is_its_own: false,

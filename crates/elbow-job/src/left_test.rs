@@ -12,6 +12,7 @@ use elbow_file::{Errno, RealStorage};
 
 use crate::crash_test::{has_staging, recovered, seen_by_jobs};
 use crate::options::Publish;
+use crate::patch_files::{self, is_patch};
 use crate::report::RecoverAction;
 use crate::resume_test::{name_in, real};
 use crate::saved_test::{Testbed, assert_goes_on, assert_same, end, is_saved, remove, stored};
@@ -216,6 +217,34 @@ fn a_file_that_is_lost_while_another_is_refused_is_neither_committed_nor_kept() 
     assert!(testbed.is_empty());
 }
 
+/// A disk that was full, and that says something else when it is tried once more. What it had never taken passed for lost, and all results went.
+#[test]
+fn what_the_storage_has_never_taken_is_saved_whatever_it_says_the_second_time() {
+    for file in ["new", "keep/log"] {
+        let testbed = Testbed::new();
+        let dir = testbed.fresh("never");
+        let (faulty, job) = testbed.begin_faulty(&dir, Publish::Staged);
+        let is_content = |call: &elbow_file::double::Call<'_>| {
+            let path = call.path();
+            path.file_name().is_some_and(|name| name == "new" || is_patch(name))
+        };
+        let refused = |errno| Plan::fail(errno).on(Operation::Write).when(is_content);
+        faulty.hook().arm(refused(Errno::NOSPC));
+        faulty.hook().arm(refused(Errno::IO).nth(2).times(u64::MAX));
+        if file == "new" {
+            InJob(&job).run(&Op::Create("new".to_owned())).unwrap();
+        }
+        let write = Op::Write(file.to_owned(), 0, b"result".to_vec());
+        InJob(&job).run(&write).unwrap();
+        let outcome = job.commit_or_keep(Keep::Complete, &mut |_| {});
+        assert_eq!(faulty.hook().fired(), 2, "{file}: {outcome:?}");
+        let is_saved = matches!(&outcome, Ok(Outcome::Kept(_, kept)) if kept.saved.is_some());
+        assert!(is_saved, "{file}: {outcome:?}");
+        let told: Vec<_> = job.deferred_errors().iter().map(|error| error.errno).collect();
+        assert_eq!(told, [Errno::NOSPC, Errno::IO].map(Errno::raw_os_error), "{file}");
+    }
+}
+
 /// fsync(2) with --durable was told to the command alone, and nothing tells of such an error twice.
 #[test]
 fn what_a_sync_within_the_job_has_told_to_be_lost_is_not_committed() {
@@ -261,9 +290,8 @@ fn a_storage_that_comes_back_with_less_is_refused() {
             }
             "new" => own.join("new/made"),
             _ => {
-                let entries = std::fs::read_dir(&own).unwrap().map(|entry| entry.unwrap().path());
                 let is_patch = |path: &PathBuf| path.metadata().is_ok_and(|meta| meta.is_file() && meta.len() == 5100);
-                entries
+                patch_files::below(&own)
                     .into_iter()
                     .find(is_patch)
                     .expect("the new content of the old file")

@@ -76,6 +76,7 @@ mod ownership;
 #[cfg(test)]
 mod pairs_test;
 mod parallel;
+mod patch_files;
 #[cfg(test)]
 mod pieces_test;
 mod plan;

@@ -27,7 +27,8 @@ use crate::model::{
     ModelConfig, Staging, StorageTraits, Work,
 };
 use crate::options::Publish;
-use crate::route::{DirSide, Route, StorageName, patch_name};
+use crate::patch_files::{dir_of_patch, patch_name};
+use crate::route::{DirSide, Route, StorageName};
 use crate::routes::Routes;
 use crate::staging::parked_name;
 
@@ -432,12 +433,12 @@ impl Planner<'_> {
         let is_made = content.patch_made;
         match self.inodes.job_dir() {
             Some(base) => {
+                let name = patch_name(ino);
                 let route = Route {
                     base,
-                    names: Vec::new(),
+                    names: dir_of_patch(&name).into_iter().collect(),
                     owner: DirSide::Own(IN_TRANSIT),
                 };
-                let name = patch_name(ino);
                 Ok(match is_made {
                     true => FillTarget::Patch(route, name),
                     false => FillTarget::NewPatch(route, name),

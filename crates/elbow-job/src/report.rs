@@ -133,7 +133,7 @@ pub enum Cause {
 pub const NOT_WON: &str = "it was written to or replaced by somebody else, and the job has written only a part of it";
 
 /// The same of a number that may be none of an error.
-fn is_no_room(errno: i32) -> bool {
+pub(crate) fn is_no_room(errno: i32) -> bool {
     [Errno::NOSPC, Errno::DQUOT]
         .iter()
         .any(|full| full.raw_os_error() == errno)

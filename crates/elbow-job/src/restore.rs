@@ -36,6 +36,7 @@ use crate::missing::none_if_missing;
 use crate::model::{ACCESS_ACL, DEFAULT_ACL, IN_TRANSIT};
 use crate::ownership::{OwnDirectory, Ownership, OwnershipCheck};
 use crate::parallel::parallel;
+use crate::patch_files::{PatchDirs, dir_of_patch, make_dir_of_patch};
 use crate::removal::remove_tree;
 use crate::report::JobError;
 use crate::root_id::{Elsewhere, RootId};
@@ -390,11 +391,17 @@ impl Restoration<'_> {
                 .and_then(|(dir, name)| self.storage.stat(&dir, &name));
             is_there(found, stored.kind, stored.size, &at.container.join(&at.path))
         });
-        let patches = &self.saved.record.patches;
+        let (dirs, patches) = (PatchDirs::of(self.job.clone()), &self.saved.record.patches);
         let old = self.saved.stored_patches.iter().map(|(slot, size)| {
             let patch = patches.iter().find(|patch| *patch.slot == **slot);
             let path = patch.map_or(Path::new(slot), |patch| &patch.path);
-            is_there(self.storage.stat(&self.job, slot), FileType::File, *size, path)
+            let dir = dirs.of_patch(self.storage, slot);
+            is_there(
+                dir.and_then(|dir| self.storage.stat(&dir, slot)),
+                FileType::File,
+                *size,
+                path,
+            )
         });
         new.into_iter().chain(old).collect()
     }
@@ -502,10 +509,15 @@ impl Restoration<'_> {
 
     fn patch(&self, patch: &PatchFile) -> Result<(), JobError> {
         let failed = error("bringing what was saved back to");
+        let dir = match patch.is_made {
+            true => PatchDirs::of(self.job.clone()).of_patch(self.storage, &patch.slot),
+            false => make_dir_of_patch(self.storage, &self.job, dir_of_patch(&patch.slot).as_ref()),
+        };
+        let dir = dir.map_err(&failed)?;
         if !patch.is_made {
-            self.make(&self.job, &patch.slot, &Node::File).map_err(&failed)?;
+            self.make(&dir, &patch.slot, &Node::File).map_err(&failed)?;
         }
-        let file = open_writable(self.storage, &self.job, &patch.slot).map_err(&failed)?;
+        let file = open_writable(self.storage, &dir, &patch.slot).map_err(&failed)?;
         // What is zero of an old file is in the record.
         self.content(&file, &patch.content, false, &failed)
     }

@@ -14,6 +14,7 @@ use elbow_file::{Errno, RealStorage, Storage};
 
 use crate::crash_test::{begin, fewest, has_staging, recovered, seen_by_jobs, with_fault};
 use crate::options::Publish;
+use crate::patch_files::is_patch_dir;
 use crate::report::RecoverAction;
 use crate::scenes_test::{Scene, old_tree, operations};
 use crate::schedule_test::{InJob, Op, scratch, snapshot};
@@ -375,6 +376,48 @@ fn death_while_a_kept_job_goes_on_leaves_it_kept_or_finished() {
         std::fs::remove_dir_all(&dir).unwrap();
     }
     assert!(kept > 3 && finished > 10, "{kept} {finished}");
+}
+
+/// Moves all patches into the job's own directory, where an older elbow has them.
+fn as_of_an_older_elbow(own: &Path) -> usize {
+    let entries = std::fs::read_dir(own).unwrap().map(|entry| entry.unwrap().path());
+    let is_dir = |path: &PathBuf| is_patch_dir(path.file_name().unwrap());
+    let mut moved = 0;
+    for dir in entries.into_iter().filter(is_dir) {
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::rename(entry.path(), own.join(entry.file_name())).unwrap();
+            moved += 1;
+        }
+        std::fs::remove_dir(&dir).unwrap();
+    }
+    moved
+}
+
+#[test]
+fn what_an_older_elbow_has_left_goes_on() {
+    let testbed = Testbed::new();
+    let dir = testbed.kept("kept");
+    assert!(as_of_an_older_elbow(&dir.join(name_in(&dir))) > 0);
+    assert_goes_on(&testbed, &dir, "kept");
+    let (mut moved, mut finished) = (0, 0);
+    for n in 1.. {
+        let dir = testbed.fresh("died");
+        if end(&dir, Publish::Staged, Plan::stop_at_change(n)).fired == 0 {
+            assert!(n > 40, "{n}");
+            break;
+        }
+        if has_staging(&dir) {
+            moved += as_of_an_older_elbow(&dir.join(name_in(&dir)));
+        }
+        let what = format!("stop at change {n}");
+        let _ = recovered(&dir, &real()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let tree = snapshot(&dir);
+        assert!(tree == testbed.before || tree == testbed.after, "{what}");
+        finished += usize::from(tree == testbed.after);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    assert!(moved > 40 && finished > 10, "{moved} {finished}");
 }
 
 /// A job that is refused again while it goes on is kept again, wherever that is.

@@ -3,8 +3,6 @@
 //! A way begins at the nearest directory that is open: so it stays right while directories above are moved, and is
 //! short. Where things are is found in `routes`.
 
-use std::ffi::OsStr;
-
 use elbow_file::{Errno, Handle, Storage};
 use serde::{Deserialize, Serialize};
 
@@ -82,9 +80,4 @@ pub(crate) fn open_route(storage: &dyn Storage, route: &Route) -> Result<Handle,
         .names
         .iter()
         .try_fold(route.base.clone(), |at, name| storage.open_dir(&at, name))
-}
-
-/// The name of an old object's patch file in the job's own directory.
-pub(crate) fn patch_name(ino: Ino) -> Name {
-    Name::from(OsStr::new(&format!("p{}", ino.0)))
 }

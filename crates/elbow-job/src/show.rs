@@ -10,6 +10,7 @@ use crate::found::{
 };
 use crate::liveness::{self, Attempt, Liveness, Lock};
 use crate::ownership::{self, OwnDirectory, OwnershipCheck};
+use crate::patch_files::{is_patch, is_patch_dir};
 use crate::report::JobError;
 use crate::staging::{JournalEntry, Manifest, NEW, is_job_name, part_name};
 
@@ -207,8 +208,8 @@ impl Look<'_> {
         for entry in self.storage.list(&own.handle)? {
             if entry.name == NEW {
                 self.count_below(&self.storage.open_dir(&own.handle, &entry.name)?, shown)?;
-            } else if is_patch(&entry.name) {
-                self.count_one(&own.handle, &entry.name, shown)?;
+            } else {
+                self.count_patches(&own.handle, &entry.name, shown)?;
             }
         }
         let part = part_name(name);
@@ -218,6 +219,24 @@ impl Look<'_> {
             };
             if let Some(staged) = self.part(&dir, &part)?.filter(|(_, stat)| own.made(stat)) {
                 self.count_below(&staged.0, shown)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a patch file, or those of a directory of them, if it is one of these.
+    fn count_patches(&self, job: &Handle, name: &OsStr, shown: &mut UnfinishedJob) -> Result<(), Errno> {
+        if is_patch(name) {
+            self.count_one(job, name, shown)?;
+        } else if is_patch_dir(name) {
+            let dir = self.storage.open_dir(job, name)?;
+            for entry in self
+                .storage
+                .list(&dir)?
+                .into_iter()
+                .filter(|entry| is_patch(&entry.name))
+            {
+                self.count_one(&dir, &entry.name, shown)?;
             }
         }
         Ok(())
@@ -262,13 +281,4 @@ impl Look<'_> {
         }
         Ok(stat.kind)
     }
-}
-
-/// The new content of an old file.
-fn is_patch(name: &OsStr) -> bool {
-    let digits = name
-        .to_str()
-        .and_then(|name| name.strip_prefix('p'))
-        .unwrap_or_default();
-    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -7,8 +7,9 @@
 //!       journal                     one sealed entry per staging directory, before it is made
 //!       new/                        what the job creates in DIR itself
 //!       p<n>                        patch files of old objects
+//!       patches-<n>/p<n>            the same, of all but the first few
 //!       m<n>, n<n>                  in transit: objects on their way from one name to another
-//!       u-p<n>                      what a patch has overwritten
+//!       u-p<n>                      what a patch has overwritten, beside it
 //!       commit                      the commit record
 //!       departed, named, done       how far it is applied
 //!       undo, undo.names, undo.olds the record of a commit that is taken back, and how far

@@ -137,6 +137,7 @@ fn a_job_that_is_given_up_names_what_stays() {
         ),
         (late_refusal, ""),
     ];
+    let mut logs = 0;
     for (plan, path) in cases {
         let dir = testbed.fresh("stuck");
         let refuses = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([plan()])));
@@ -153,6 +154,14 @@ fn a_job_that_is_given_up_names_what_stays() {
         assert_eq!(given_up.job.action, RecoverAction::Kept, "{given_up:?}");
         let named: Vec<&Path> = given_up.stays.iter().map(|(path, _)| &**path).collect();
         assert!(named.contains(&Path::new(path)), "{given_up:?}");
+        for (_, what) in &given_up.stays {
+            let Some((_, log)) = what.split_once("what it overwrote is in ") else {
+                continue;
+            };
+            let log = log.split(" (").next().expect("a path");
+            assert!(dir.join(log).is_file(), "{what}");
+            logs += 1;
+        }
         let (mut seen, mut before) = (seen_by_jobs(&dir), testbed.before.clone());
         for (path, _) in &given_up.stays {
             seen.retain(|found, _| !found.starts_with(path));
@@ -168,6 +177,7 @@ fn a_job_that_is_given_up_names_what_stays() {
         assert!(matches!(job.commit(&mut |_| {}), Ok(crate::Outcome::Committed)));
         std::fs::remove_dir_all(&dir).unwrap();
     }
+    assert!(logs > 0);
 }
 
 #[test]

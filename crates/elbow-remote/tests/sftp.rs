@@ -16,6 +16,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use elbow_file::{Access, Errno, FileType, Handle, RenameMode, Storage, Time};
@@ -636,6 +638,36 @@ fn what_a_server_cannot_have_said_is_not_believed() {
         "the answer to another question"
     );
     assert_eq!(storage.readlink(&storage.root(), n("f")), Err(Errno::PROTO));
+}
+
+/// "Failure" of a full disk on which somebody has made room before that was asked for: it passed for an error of the disk, for which all results of a job
+/// are thrown away.
+#[test]
+fn what_a_full_disk_refused_is_written_when_there_is_room() {
+    const OPEN: u8 = 3;
+    const WRITE: u8 = 6;
+    const STATVFS: u8 = 200;
+    const FAILURE: [u8; 4] = [0, 0, 0, 4];
+    let written = |refused: usize, blocks: u64| {
+        let writes = Arc::new(AtomicUsize::new(0));
+        let counted = writes.clone();
+        let storage = answered_by(move |kind, number| match kind {
+            OPEN => reply(102, number, &[0, 0, 0, 1, b'h']),
+            WRITE if counted.fetch_add(1, Ordering::SeqCst) < refused => reply(101, number, &FAILURE),
+            STATVFS => {
+                let fields = [4096, 4096, 100, blocks, blocks, 100, 100, 100, 7, 0, 255];
+                reply(201, number, &fields.map(u64::to_be_bytes).concat())
+            }
+            _ => reply(101, number, &[0, 0, 0, 0]),
+        });
+        let file = storage.create(&storage.root(), n("f"), 0o600).unwrap();
+        let ended = storage.write(&file, &[IoSlice::new(b"one"), IoSlice::new(b"two")], 5);
+        (ended, writes.load(Ordering::SeqCst))
+    };
+    // Of two requests, which are sent at once, the first is refused, and then both go once more.
+    assert_eq!(written(1, 50), (Ok(()), 4));
+    assert_eq!(written(usize::MAX, 50), (Err(Errno::IO), 6), "it is not tried for ever");
+    assert_eq!(written(usize::MAX, 0), (Err(Errno::NOSPC), 2));
 }
 
 /// A link that is put in the place of a file after that was looked at: what was opened is not what was seen.

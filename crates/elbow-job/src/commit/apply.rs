@@ -40,6 +40,7 @@ use crate::job_files::{DEPARTED, DONE, LATE, NAMED, RECORD};
 use crate::lost_answers::{self, Name};
 use crate::missing::{ignore_missing, none_if_missing, sync_dir};
 use crate::parallel::{ITEMS_PER_THREAD, parallel};
+use crate::patch_files::{PatchDirs, dir_of_patch};
 use crate::staging::{NEW, is_probe_name, part_name, touch_name};
 use crate::step_counter::StepCounter;
 
@@ -87,6 +88,7 @@ pub(crate) struct Apply<'a> {
     pub(crate) tree: Tree<'a>,
     /// The job's own directory and its name.
     pub(crate) job: Handle,
+    pub(super) patch_dirs: PatchDirs,
     pub(crate) staging_name: &'a OsStr,
     pub(crate) record: &'a Record,
     /// What is done of the steps.
@@ -145,6 +147,7 @@ impl<'a> Apply<'a> {
             .filter(|departure| is_large(&removed, departure));
         Self {
             tree,
+            patch_dirs: PatchDirs::of(job.clone()),
             job,
             staging_name,
             counter,
@@ -199,9 +202,11 @@ impl<'a> Apply<'a> {
         self.place(|placement| !late.has(&placement.to))?;
         self.link_all(|to| !late.has(to))?;
         if record.changes_old_objects() {
-            let make_log = |patch: &Patch| Ok(make_log(self.storage(), &self.job, patch)?);
+            let make_log = |patch: &Patch| Ok(make_log(self.storage(), &self.patch_dirs, patch)?);
             // All logs before the mark, which makes their names durable with its own.
             self.each("write", &record.patches, |patch| &patch.path, make_log)?;
+            self.sync_patch_dirs()
+                .map_err(|errno| vec![failure("mark the progress of", Path::new(""), errno)])?;
             // A recovery that finds no such mark knows that no content or attribute has changed.
             self.mark(NAMED)?;
         }
@@ -231,6 +236,17 @@ impl<'a> Apply<'a> {
         }
     }
 
+    /// Makes the names of undo logs durable that are not in the job's own directory.
+    fn sync_patch_dirs(&self) -> Result<(), Errno> {
+        let logs = self.record.patches.iter().filter(|patch| patch.has_own_log());
+        let dirs: BTreeMap<_, _> = logs.map(|patch| (dir_of_patch(&patch.slot), patch)).collect();
+        let dirs: Vec<_> = dirs.into_iter().filter(|(dir, _)| dir.is_some()).collect();
+        let synced = parallel(&dirs, self.tree.threads, |(_, patch)| {
+            sync_dir(self.storage(), &self.patch_dirs.of_patch(self.storage(), &patch.slot)?)
+        });
+        synced.into_iter().collect()
+    }
+
     pub(super) fn link_all(&self, is_wanted: impl Fn(&Path) -> bool) -> Result<(), Vec<Failure>> {
         let all = self.record.links.iter().zip(&self.linked);
         let links: Vec<_> = all.filter(|((_, to), _)| is_wanted(to)).collect();
@@ -240,6 +256,12 @@ impl<'a> Apply<'a> {
             |((_, to), _)| to,
             |((from, to), linked)| self.link(from, to, linked),
         )
+    }
+
+    /// The file with the undo log of a patch, in the job's own directory.
+    pub(crate) fn log_path(&self, patch: &Patch) -> PathBuf {
+        let dir = self.patch_dirs.path_of(self.storage(), &patch.slot);
+        dir.unwrap_or_default().join(patch.log_name())
     }
 
     /// The record has been carried out.

@@ -12,7 +12,7 @@
 //! of which costs the latency of the storage.
 //!
 //! The undo log ([`super::undo_log`]) of a small patch lies behind the patch in the same file: a file for itself would have to be made and removed
-//! in one directory with all others, one after the other.
+//! in one directory with others, one after the other.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -32,6 +32,7 @@ use crate::execute::{open_writable, reserve};
 use crate::missing::{ignore_missing, none_if_missing};
 use crate::model::has_set_id;
 use crate::parallel::parallel;
+use crate::patch_files::PatchDirs;
 use crate::report::NOT_WON;
 
 /// What is written before it is synced and punched out of the patch.
@@ -126,6 +127,11 @@ impl Patch {
         }
     }
 
+    /// Has its undo log a file for itself?
+    pub(super) fn has_own_log(&self) -> bool {
+        self.log_in_slot().is_none()
+    }
+
     fn own_log_name(&self) -> OsString {
         let mut name = OsString::from("u-");
         name.push(&self.slot);
@@ -188,11 +194,12 @@ fn batches(pieces: &[Range<u64>], most: u64) -> Vec<&[Range<u64>]> {
 }
 
 /// Makes the undo log of a patch, in which nothing is said yet. All of them get durable names together.
-pub(super) fn make_log(storage: &dyn Storage, job: &Handle, patch: &Patch) -> Result<(), Errno> {
-    if patch.log_in_slot().is_some() {
+pub(super) fn make_log(storage: &dyn Storage, dirs: &PatchDirs, patch: &Patch) -> Result<(), Errno> {
+    if !patch.has_own_log() {
         return Ok(());
     }
-    match storage.create(job, &patch.own_log_name(), PRIVATE_FILE_MODE) {
+    let dir = dirs.of_patch(storage, &patch.slot)?;
+    match storage.create(&dir, &patch.own_log_name(), PRIVATE_FILE_MODE) {
         Err(Errno::EXIST) => Ok(()),
         made => storage.close(&made?),
     }
@@ -307,7 +314,7 @@ impl Contents<'_, '_> {
         let (file, opened) = open_target(storage, &dir, &name, patch)?;
         let source = match patch.written.is_empty() {
             true => None,
-            false => Some(storage.open(&self.apply.job, &patch.slot, Access::ReadWrite)?),
+            false => Some(storage.open(&self.dir(patch)?, &patch.slot, Access::ReadWrite)?),
         };
         let log = match (&source, patch.log_in_slot()) {
             (Some(slot), Some(at)) if self.apply.is_first() => self.begin_log(slot, at)?,
@@ -444,7 +451,7 @@ impl Contents<'_, '_> {
         let storage = self.apply.storage();
         let behind: RangeSet = std::iter::once(patch.size_before..size.max(patch.size_before)).collect();
         let written = behind.intersection(&patch.written);
-        let Some(source) = none_if_missing(storage.open(&self.apply.job, &patch.slot, Access::Read))? else {
+        let Some(source) = none_if_missing(storage.open(&self.dir(patch)?, &patch.slot, Access::Read))? else {
             return Ok(true);
         };
         let (mut found, mut ours) = (vec![0; COPY_BYTES], vec![0; COPY_BYTES]);
@@ -489,20 +496,20 @@ impl Contents<'_, '_> {
 
     /// The undo log of a patch. An older elbow has left one for itself.
     fn log(&self, patch: &Patch) -> Result<Log, Errno> {
-        let (storage, job) = (self.apply.storage(), &self.apply.job);
+        let (storage, dir) = (self.apply.storage(), self.dir(patch)?);
         let Some(at) = patch.log_in_slot() else {
             return Log::read(
                 storage,
-                &storage.open(job, &patch.own_log_name(), Access::ReadWrite)?,
+                &storage.open(&dir, &patch.own_log_name(), Access::ReadWrite)?,
                 0,
             );
         };
         if !self.apply.is_first()
-            && let Some(own) = none_if_missing(storage.open(job, &patch.own_log_name(), Access::ReadWrite))?
+            && let Some(own) = none_if_missing(storage.open(&dir, &patch.own_log_name(), Access::ReadWrite))?
         {
             return Log::read(storage, &own, 0);
         }
-        Log::read(storage, &storage.open(job, &patch.slot, Access::ReadWrite)?, at)
+        Log::read(storage, &storage.open(&dir, &patch.slot, Access::ReadWrite)?, at)
     }
 
     /// Has anything happened to the file of a patch?
@@ -513,15 +520,15 @@ impl Contents<'_, '_> {
 
     /// Removes the undo log of a patch.
     pub(super) fn forget(&self, patch: &Patch) -> StepResult {
-        let (storage, job) = (self.apply.storage(), &self.apply.job);
+        let (storage, dir) = (self.apply.storage(), self.dir(patch)?);
         if let Some(at) = patch.log_in_slot()
-            && let Some(slot) = none_if_missing(storage.open(job, &patch.slot, Access::ReadWrite))?
+            && let Some(slot) = none_if_missing(storage.open(&dir, &patch.slot, Access::ReadWrite))?
         {
             self.cut_log(&slot, at)?;
         }
         match patch.log_in_slot().is_some() && self.apply.is_first() {
             true => Ok(()),
-            false => Ok(ignore_missing(storage.unlink(job, &patch.own_log_name()))?),
+            false => Ok(ignore_missing(storage.unlink(&dir, &patch.own_log_name()))?),
         }
     }
 
@@ -540,7 +547,7 @@ impl Contents<'_, '_> {
             arrived.remove(log.arrived, u64::MAX);
         }
         if !arrived.is_empty()
-            && let Some(source) = none_if_missing(storage.open(&self.apply.job, &patch.slot, Access::ReadWrite))?
+            && let Some(source) = none_if_missing(storage.open(&self.dir(patch)?, &patch.slot, Access::ReadWrite))?
         {
             // Before anything is put back, and durable: a second attempt finds nothing to refill.
             let refilled = self
@@ -548,13 +555,8 @@ impl Contents<'_, '_> {
                 .and_then(|()| storage.sync(&source));
             if refilled.is_err() {
                 // Only a job that is kept misses it, so its failure is none of the roll back.
-                storage.rename(
-                    &self.apply.job,
-                    &patch.slot,
-                    &self.apply.job,
-                    &patch.torn_name(),
-                    RenameMode::Replace,
-                )?;
+                let dir = self.dir(patch)?;
+                storage.rename(&dir, &patch.slot, &dir, &patch.torn_name(), RenameMode::Replace)?;
             }
         }
         self.put_back(&file, &log)?;
@@ -652,6 +654,11 @@ impl Contents<'_, '_> {
             }
         }
         Ok(Entry::Data(piece.start, bytes))
+    }
+
+    /// The directory of a patch file, and of its undo log.
+    fn dir(&self, patch: &Patch) -> Result<Handle, Errno> {
+        self.apply.patch_dirs.of_patch(self.apply.storage(), &patch.slot)
     }
 
     /// For the pieces of one file.

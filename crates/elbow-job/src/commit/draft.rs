@@ -15,8 +15,8 @@ use crate::action::NewAttrs;
 use crate::api::Ino;
 use crate::job::Job;
 use crate::model::{EntryKey, Inode, Model, Staging};
+use crate::patch_files::patch_name;
 use crate::report::{Change, ChangeKind};
-use crate::route::patch_name;
 use crate::staging::{parked_name, touch_name};
 
 /// What a write of somebody without special rights takes from a file.

@@ -28,6 +28,7 @@ use crate::job_files::{PRIVATE_FILE_MODE, RECORD, RECORD_DRAFT, RESUME, WHY_BYTE
 use crate::lost_answers;
 use crate::missing::{none_if_missing, sync_dir};
 use crate::options::Publish;
+use crate::patch_files::PatchDirs;
 use crate::report::Cause;
 use crate::shared::Shared;
 use crate::staging::{JournalEntry, KEPT, MANIFEST, NEW, WHY};
@@ -38,9 +39,9 @@ pub(crate) fn lost_content<'a>(
     job: &Handle,
     record: &'a Record,
 ) -> Result<Vec<&'a Patch>, Errno> {
-    let mut lost = Vec::new();
+    let (dirs, mut lost) = (PatchDirs::of(job.clone()), Vec::new());
     for patch in record.patches.iter().filter(|patch| !patch.written.is_empty()) {
-        if none_if_missing(storage.stat(job, &patch.slot))?.is_none() {
+        if none_if_missing(storage.stat(&dirs.of_patch(storage, &patch.slot)?, &patch.slot))?.is_none() {
             lost.push(patch);
         }
     }

@@ -44,7 +44,7 @@ use crate::missing::{none_if_missing, sync_dir};
 use crate::model::{Model, Staging};
 use crate::options::{OnConflict, Publish};
 use crate::recorder::EndStep;
-use crate::report::{Cause, JobError, Keep, Kept, Outcome, Phase, Progress, ROLLING_BACK};
+use crate::report::{Cause, JobError, Keep, Kept, Outcome, Phase, Progress, ROLLING_BACK, is_no_room};
 use crate::shared::Shared;
 use crate::step_counter::StepCounter;
 pub(crate) use apply::Apply;
@@ -578,12 +578,15 @@ impl Shared {
         };
         let drained = self.drain(progress);
         let mut state = self.state.lock();
-        match drained {
-            Ok(()) => state.overcome.extend(refused),
-            // Each is told once.
-            Err(_) => state.errors = refused,
-        }
-        drained.map_err(|again| if matches!(again, Cause::Asked) { again } else { cause })
+        let Err(again) = drained else {
+            state.overcome.extend(refused);
+            return Ok(());
+        };
+        // What is refused for the same reason is told once. The cause is what the command may have been told of.
+        let mut others = std::mem::replace(&mut state.errors, refused);
+        others.retain(|error| !is_no_room(error.errno));
+        state.errors.append(&mut others);
+        Err(if matches!(again, Cause::Asked) { again } else { cause })
     }
 
     /// Brings everything queued to the storage, or says why that cannot be. It goes on being brought there at

@@ -20,8 +20,8 @@ use crate::step_counter::StepCounter;
 
 pub(crate) const MAGIC: [u8; 8] = *b"ELBOWCMT";
 /// The second has nothing on what must still be so when a job that was kept goes on, the third nothing on reserved space, and no [`Slot::At`]. Beside the
-/// fourth lie undo logs that do not say what has arrived.
-const VERSIONS: std::ops::RangeInclusive<u16> = 2..=5;
+/// fourth lie undo logs that do not say what has arrived, beside the fifth all patch files in the job's own directory.
+const VERSIONS: std::ops::RangeInclusive<u16> = 2..=6;
 const FIRST_WITH_EXPECTATIONS: u16 = 3;
 const FIRST_WITH_RESERVED: u16 = 4;
 
@@ -671,7 +671,7 @@ mod tests {
         let (version, body) = open_sealed(MAGIC, VERSIONS, &old.encode())
             .map(|(v, b)| (v, b.to_vec()))
             .unwrap();
-        assert_eq!(version, 5);
+        assert_eq!(version, 6);
         let read = Record::decode(&seal(MAGIC, 3, &body)).expect("it is whole");
         assert_eq!(read.departures, old.departures);
         let new = record(vec![Slot::At("sub/dir".into(), "x".into())]);

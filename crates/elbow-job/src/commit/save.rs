@@ -29,10 +29,10 @@ use crate::clock::clock;
 use crate::fetch::Fetcher;
 use crate::model::{self, Body, EntryKey, Inode, Model, SegmentSource};
 use crate::options::Publish;
+use crate::patch_files::patch_name;
 use crate::recorder::EndStep;
 use crate::report::{Cause, DeferredError, Kept};
 use crate::root_id::RootId;
-use crate::route::patch_name;
 use crate::shared::Shared;
 use crate::step_counter::StepCounter;
 

@@ -34,7 +34,8 @@ use crate::root_id::{Elsewhere, RootId};
 use crate::staging::{is_job_name, new_id, put_path, put_time, take_path, take_time};
 
 const MAGIC: [u8; 8] = *b"ELBOWSAV";
-const VERSION: u16 = 3;
+/// With the third, all patch files are in the job's own directory.
+const VERSION: u16 = 4;
 const DATA: &str = "data";
 const INDEX: &str = "index";
 const INDEX_DRAFT: &str = "index.draft";

@@ -29,6 +29,8 @@ const COPY_BYTES: u64 = 8 << 20;
 pub(crate) struct OpenFile {
     session: Weak<Session>,
     handle: Vec<u8>,
+    /// Whatever is written goes to its end.
+    appends: bool,
     is_closed: AtomicBool,
     /// What was opened is what was looked at before.
     check: Mutex<Check>,
@@ -45,21 +47,22 @@ enum Check {
 impl OpenFile {
     /// A file that was made by being opened.
     pub(crate) fn made(session: &Arc<Session>, handle: Vec<u8>) -> Self {
-        Self::with(session, handle, Check::Passed)
+        Self::with(session, handle, false, Check::Passed)
     }
 
     /// A file that was there, and looked like this before it was opened. Somebody may have put another object in its place in between, as a
     /// link that points elsewhere, which a server follows; so it is looked at once more, and whoever uses it waits for that.
-    pub(crate) fn found(session: &Arc<Session>, handle: Vec<u8>, seen: Attrs) -> Self {
+    pub(crate) fn found(session: &Arc<Session>, handle: Vec<u8>, appends: bool, seen: Attrs) -> Self {
         let looks = session.send(Request::new(Ask::Fstat).string(&handle));
-        Self::with(session, handle, Check::Waiting(seen, looks))
+        Self::with(session, handle, appends, Check::Waiting(seen, looks))
     }
 
-    fn with(session: &Arc<Session>, handle: Vec<u8>, check: Check) -> Self {
+    fn with(session: &Arc<Session>, handle: Vec<u8>, appends: bool, check: Check) -> Self {
         session.open.fetch_add(1, Ordering::Relaxed);
         Self {
             session: Arc::downgrade(session),
             handle,
+            appends,
             is_closed: AtomicBool::new(false),
             check: Mutex::new(check),
         }
@@ -72,6 +75,10 @@ impl OpenFile {
     /// A request about the file.
     pub(crate) fn request(&self, ask: Ask) -> Request {
         Request::new(ask).string(&self.handle)
+    }
+
+    pub(crate) fn appends(&self) -> bool {
+        self.appends
     }
 
     pub(crate) fn handle(&self) -> &[u8] {

@@ -30,6 +30,8 @@ use crate::read_ahead::KeptReads;
 /// A server that does not say how much room it has has this much.
 const ROOM_BYTES: u64 = 1 << 50;
 const BLOCK_BYTES: u64 = 4096;
+/// How often a write is tried again that was refused though there is room.
+const WRITES_AGAIN: u32 = 2;
 const NAME_BYTES_MAX: u32 = 255;
 
 /// The storage behind an SFTP server. Each call is one or a few requests, and waits for their answers; any number of threads may ask at
@@ -215,6 +217,36 @@ impl SftpStorage {
         }
     }
 
+    /// A server has one word for a full disk and for a broken one. Where there is room when it is asked for, others may have left it since then:
+    /// what was refused is written once more before it passes for an error of the disk, which is a reason to doubt what else is there.
+    fn write_where_there_is_room(
+        &self,
+        node: &Node,
+        file: &OpenFile,
+        pieces: &[IoSlice<'_>],
+        offset: u64,
+    ) -> Result<()> {
+        let (mut pieces, mut at) = (pieces.to_vec(), offset);
+        let mut left = &mut pieces[..];
+        // Nobody knows how much of what was to be appended is there.
+        let mut again = if file.appends() { 0 } else { WRITES_AGAIN };
+        while let Err((refused, fault)) = file.write(left, at) {
+            if fault != FAILURE {
+                return Err(fault.errno());
+            }
+            IoSlice::advance_slices(&mut left, (refused - at) as usize);
+            at = refused;
+            let length = left.iter().map(|piece| piece.len() as u64).sum();
+            let path = node.path().or_else(|_| self.nodes.root().path());
+            let missing = path.ok().and_then(|path| self.session.room_is_missing(&path, length));
+            if again == 0 || missing.is_some() {
+                return Err(missing.unwrap_or(Errno::IO));
+            }
+            again -= 1;
+        }
+        Ok(())
+    }
+
     fn look(&self, file: &OpenFile) -> Answered<Attrs> {
         self.session.send(file.request(Ask::Fstat)).attrs()
     }
@@ -283,7 +315,7 @@ impl Storage for SftpStorage {
         };
         let handle = self.session.open_old(&path, flags)?;
         let opened = Opened {
-            file: Some(OpenFile::found(&self.session, handle, seen)),
+            file: Some(OpenFile::found(&self.session, handle, access == Access::Append, seen)),
             node: self.nodes.file(dir, name),
         };
         Ok(Handle::of_elsewhere(opened))
@@ -498,17 +530,9 @@ impl Storage for SftpStorage {
     fn write(&self, handle: &Handle, pieces: &[IoSlice<'_>], offset: u64) -> Result<()> {
         let (node, file) = file(handle)?;
         file.check(node)?;
-        let length: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let written = file.write(pieces, offset);
+        let written = self.write_where_there_is_room(node, file, pieces, offset);
         self.written(node);
-        written.map_err(|(at, fault)| match fault {
-            Fault::Said(Status::Failure) => {
-                let path = node.path().or_else(|_| self.nodes.root().path());
-                let missing = |path: Vec<u8>| self.session.room_is_missing(&path, length - (at - offset));
-                path.ok().and_then(missing).unwrap_or(Errno::IO)
-            }
-            other => other.errno(),
-        })
+        written
     }
 
     fn truncate(&self, handle: &Handle, size: u64) -> Result<()> {
