@@ -15,6 +15,7 @@ use crate::api::Ino;
 use crate::closed;
 use crate::complete::Done;
 use crate::copy_there::copy_from;
+use crate::job_files::{PRIVATE_FILE_MODE, STAGING_MODE};
 use crate::liveness::{self, Attempt, Lock};
 use crate::lost_answers;
 use crate::model::{CAPABILITY, DEFAULT_ACL, Fill, IN_TRANSIT, Name, Piece};
@@ -24,9 +25,6 @@ use crate::route::{Route, StorageName, open_route};
 use crate::spill::Spilled;
 use crate::staging::{JOURNAL, JobHome, JournalEntry, MANIFEST, MANIFEST_DRAFT, Manifest, NEW};
 
-/// Private to the owner: nobody outside looks into a staging directory.
-pub(crate) const STAGING_MODE: u32 = 0o700;
-const PRIVATE_FILE_MODE: u32 = 0o600;
 /// Zeros are written from a buffer of this size where holes cannot be punched.
 const ZEROS_BYTES: usize = 64 << 10;
 /// This much spilled data is read back for one call, outside the memory budget: little, for many threads do it.

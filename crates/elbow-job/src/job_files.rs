@@ -18,6 +18,8 @@ pub(crate) const LATE: &str = "late";
 pub(crate) const DONE: &str = "done";
 /// Of the files, in octal: only their owner reads and writes them.
 pub(crate) const PRIVATE_FILE_MODE: u32 = 0o600;
+/// Of the directories: nobody outside looks into a staging directory.
+pub(crate) const STAGING_MODE: u32 = 0o700;
 /// A directory of a job may be a moment old, or about to go: it is looked at so often, for two seconds in all.
 pub(crate) const BIRTH_LOOKS: usize = 40;
 /// Between two looks.

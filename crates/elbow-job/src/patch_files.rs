@@ -12,7 +12,7 @@ use elbow_file::{Errno, Handle, Storage};
 
 use crate::api::Ino;
 use crate::descriptors::directory_handles;
-use crate::execute::STAGING_MODE;
+use crate::job_files::STAGING_MODE;
 use crate::missing::none_if_missing;
 use crate::model::Name;
 

@@ -24,7 +24,7 @@ use super::failure::{Failure, failure};
 use super::record::{Attributes, Record};
 use super::tree::Tree;
 use crate::clock::clock;
-use crate::execute::STAGING_MODE;
+use crate::job_files::STAGING_MODE;
 use crate::missing::none_if_missing;
 use crate::parallel::parallel;
 use crate::staging::{JournalEntry, KEPT, MANIFEST, part_name};

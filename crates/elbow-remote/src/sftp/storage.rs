@@ -22,7 +22,7 @@ use super::nodes::{Node, Nodes, PATH_BYTES_MAX, ino_of};
 use super::server::Server;
 use super::session::{Answered, Fault, Session};
 use super::why::kind_of;
-use super::wire::{Ask, Attrs, Request, Status, open_flags};
+use super::wire::{Ask, Attrs, Request, open_flags};
 use crate::greet::ConnectError;
 use crate::ids::SwappedIds;
 use crate::read_ahead::KeptReads;
