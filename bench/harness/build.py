@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 IN_CI = os.environ.get("CI") == "true"  # There root and loop devices exist: what is skipped elsewhere fails.
 # How programs are built. The gate looks whether a bench still runs, and at none of its numbers: it takes what its tests have built.
 PROFILE = os.environ.get("ELBOW_BENCH_PROFILE", "release")
+# One package alone has other features of what several share, and would be built once more.
+ALL = ["--workspace"]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 BUILT = TARGET / {"dev": "debug"}.get(PROFILE, PROFILE)
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -24,7 +26,7 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 def programs(elbow, package, example=None):
     """(elbow, the directory with the programs of `package`); builds what is not given. With `example`, that of the package."""
     wanted = [["-p", package, *(["--example", example] if example else [])]] + ([] if elbow else [["-p", "elbow"]])
-    for words in wanted:
+    for words in wanted if PROFILE == "release" else [ALL + ["--bins", "--examples"]]:
         subprocess.run(["cargo", "build", "--profile", PROFILE, "--locked", "--quiet", *words], cwd=ROOT, check=True)
     return (elbow or BUILT / "elbow").resolve(), BUILT
 
@@ -61,8 +63,8 @@ def older(tree):
 
 def bench(package, name, tree=ROOT):
     """The program of a bench target of a checkout; builds it."""
-    profile = "bench" if PROFILE == "release" else PROFILE
-    said = subprocess.run(["cargo", "bench", "--profile", profile, "--locked", "-p", package, "--bench", name, "--no-run", "--message-format", "json"],
+    profile, wanted = ("bench", ["-p", package]) if PROFILE == "release" else (PROFILE, ALL)
+    said = subprocess.run(["cargo", "bench", "--profile", profile, "--locked", *wanted, "--bench", name, "--no-run", "--message-format", "json"],
                           cwd=tree, env=_environment(tree), check=True, stdout=subprocess.PIPE, text=True)
     built = [message["executable"] for message in map(json.loads, said.stdout.splitlines())
              if message["reason"] == "compiler-artifact" and message["target"]["name"] == name and message["executable"]]
