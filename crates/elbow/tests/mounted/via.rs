@@ -798,6 +798,31 @@ impl Testbed {
 }
 
 /// What lies below a directory comes with its listing: who walks down does not wait for each level.
+impl Testbed {
+    /// Changes so many old files that what is written lies in several directories until the commit, and reads some of it in the job: some is stored by
+    /// then, and some is not.
+    pub(crate) fn many_small_changes_arrive(&self, run: impl Fn(&str) -> Run) {
+        let logs = "mkdir seed/logs; for i in $(seq 80); do seq 100 > seed/logs/$i; done";
+        let (work, out) = (self.dir.path(), self.path("out"));
+        Place { work, out: &out }.shell(logs).assert_code(0);
+        let changes = "set -e; cd near/logs; for i in *; do echo more >> $i; done; sleep 0.3
+            for i in *; do [ \"$(tail -n 1 $i)\" = more ]; printf XX | dd of=$i bs=1 seek=10 conv=notrunc status=none; done
+            head -c 100000 /dev/zero | tr '\\0' y | dd of=77 bs=100000 conv=notrunc iflag=fullblock status=none; truncate -s 5 78; printf Z >> 79; tail -c 2 79 > read";
+        let after = self.native_of(changes);
+        run(changes).assert_code(0);
+        self.tree().without_times().assert_equals(&after);
+        let left = fs::read_dir(self.path("far")).expect("the far end").flatten();
+        let is_left = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with(".elbow");
+        assert_eq!(left.filter(|entry| is_left(&entry.file_name())).count(), 0);
+    }
+}
+
+#[test]
+fn many_small_changes_of_old_files_arrive_by_ssh() {
+    let Some(testbed) = Testbed::new() else { return };
+    testbed.many_small_changes_arrive(|script| testbed.run(script));
+}
+
 #[test]
 fn directories_below_a_listed_one_are_known_without_asking_again() {
     let Some(testbed) = Testbed::new() else { return };

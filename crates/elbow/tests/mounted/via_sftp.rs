@@ -340,6 +340,12 @@ fn a_connection_over_sftp_that_breaks_is_told_with_what_to_do() {
 }
 
 #[test]
+fn many_small_changes_of_old_files_arrive_over_sftp() {
+    let Some(testbed) = Testbed::new() else { return };
+    testbed.many_small_changes_arrive(|script| testbed.stores(script));
+}
+
+#[test]
 fn results_that_a_full_disk_refuses_over_sftp_are_kept_and_resumed() {
     let Some(testbed) = Testbed::new() else { return };
     let Some(disk) = LoopDisk::new(64 << 20) else { return };
