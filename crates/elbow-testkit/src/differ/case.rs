@@ -302,8 +302,16 @@ impl Case {
 
     /// Whether an old file belongs to somebody else than to whom works on the server, who is not root.
     pub fn has_files_of_others(&self) -> bool {
-        let server = Storage::of_name(&self.storage).and_then(Storage::server_ids);
-        let Some((server, _)) = server.filter(|(uid, _)| *uid != 0) else {
+        let server = Storage::of_name(&self.storage).and_then(|storage| match storage.is_by_sftp() {
+            // The server of SFTP is started by who runs the job, as whom the workers of an ordinary user work, too.
+            true => self
+                .workers
+                .first()
+                .filter(|_| self.runner == Runner::User)
+                .map(|worker| worker.uid),
+            false => storage.server_ids().map(|(uid, _)| uid),
+        });
+        let Some(server) = server.filter(|uid| *uid != 0) else {
             return false;
         };
         let is_of_others = |old: &Old| matches!(old, Old::File { uid, .. } if *uid != server);

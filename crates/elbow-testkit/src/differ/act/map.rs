@@ -124,7 +124,12 @@ impl Worker {
             let (back, forth) = pipe_with(PipeFlags::CLOEXEC)?;
             rustix::io::write(&forth, &data[written..written + length])?;
             // SAFETY: no Rust object lies in the map; where it cannot be written, the kernel says so.
-            written += checked(unsafe { libc::read(raw(&back), address.cast(), length) })?;
+            match checked(unsafe { libc::read(raw(&back), address.cast(), length) }) {
+                Ok(count) => written += count,
+                // How much came before the fault is a part of the answer: natively and in a job it may be another one.
+                Err(_) if written > 0 => break,
+                Err(errno) => return Err(errno),
+            }
         }
         count(Ok(written))
     }
