@@ -26,7 +26,7 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 def programs(elbow, package, example=None):
     """(elbow, the directory with the programs of `package`); builds what is not given. With `example`, that of the package."""
     wanted = [["-p", package, *(["--example", example] if example else [])]] + ([] if elbow else [["-p", "elbow"]])
-    for words in wanted if PROFILE == "release" else [ALL + ["--bins", "--examples"]]:
+    for words in wanted if PROFILE == "release" else [ALL + ["--lib", "--bins", "--examples"]]:
         subprocess.run(["cargo", "build", "--profile", PROFILE, "--locked", "--quiet", *words], cwd=ROOT, check=True)
     return (elbow or BUILT / "elbow").resolve(), BUILT
 
