@@ -16,8 +16,6 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 IN_CI = os.environ.get("CI") == "true"  # There root and loop devices exist: what is skipped elsewhere fails.
 # How programs are built. The gate looks whether a bench still runs, and at none of its numbers: it takes what its tests have built.
 PROFILE = os.environ.get("ELBOW_BENCH_PROFILE", "release")
-# One package alone has other features of what several share, and would be built once more.
-ALL = ["--workspace"]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 BUILT = TARGET / {"dev": "debug"}.get(PROFILE, PROFILE)
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -26,7 +24,9 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 def programs(elbow, package, example=None):
     """(elbow, the directory with the programs of `package`); builds what is not given. With `example`, that of the package."""
     wanted = [["-p", package, *(["--example", example] if example else [])]] + ([] if elbow else [["-p", "elbow"]])
-    for words in wanted if PROFILE == "release" else [ALL + ["--lib", "--bins", "--examples"]]:
+    if PROFILE != "release":  # One package alone has other features of what several share, and would be built once more.
+        wanted = [["--workspace", "--lib", "--bins", "--examples"]]
+    for words in wanted:
         subprocess.run(["cargo", "build", "--profile", PROFILE, "--locked", "--quiet", *words], cwd=ROOT, check=True)
     return (elbow or BUILT / "elbow").resolve(), BUILT
 
@@ -63,7 +63,7 @@ def older(tree):
 
 def bench(package, name, tree=ROOT):
     """The program of a bench target of a checkout; builds it."""
-    profile, wanted = ("bench", ["-p", package]) if PROFILE == "release" else (PROFILE, ALL)
+    profile, wanted = ("bench", ["-p", package]) if PROFILE == "release" else (PROFILE, ["--workspace"])
     said = subprocess.run(["cargo", "bench", "--profile", profile, "--locked", *wanted, "--bench", name, "--no-run", "--message-format", "json"],
                           cwd=tree, env=_environment(tree), check=True, stdout=subprocess.PIPE, text=True)
     built = [message["executable"] for message in map(json.loads, said.stdout.splitlines())

@@ -70,8 +70,9 @@ pub(crate) fn make_dir_of_patch(storage: &dyn Storage, job: &Handle, dir: Option
     }
 }
 
-/// The directories of patch files in a job's own, each opened once where descriptors are not scarce. They are made when a patch is: all that has one
-/// has its directory, but in a job of an older elbow, all of whose patches are in the job's own.
+/// The directories of patch files in a job's own, each opened once where descriptors are not scarce. One is made with the first patch in it, and none
+/// once there is a record. Where it is not there, the job's own stands for it: for the undo log of a file that is only cut, which has no patch, and in a
+/// job of an older elbow, all of whose patches are there.
 #[derive(Debug)]
 pub(crate) struct PatchDirs {
     job: Handle,
@@ -84,7 +85,7 @@ impl PatchDirs {
         Self { job, opened }
     }
 
-    /// The path of that directory, in the job's own.
+    /// The path of the directory of a patch file, and of its undo log, in the job's own.
     pub(crate) fn path_of(&self, storage: &dyn Storage, name: &OsStr) -> Result<PathBuf, Errno> {
         match dir_of_patch(name) {
             Some(dir) if none_if_missing(storage.stat(&self.job, &dir))?.is_some() => Ok(PathBuf::from(&*dir)),
@@ -92,7 +93,7 @@ impl PatchDirs {
         }
     }
 
-    /// The directory of a patch file, and of its undo log.
+    /// The same directory, open.
     pub(crate) fn of_patch(&self, storage: &dyn Storage, name: &OsStr) -> Result<Handle, Errno> {
         let Some((number, dir)) = number_of_dir(name).zip(dir_of_patch(name)) else {
             return Ok(self.job.clone());

@@ -797,7 +797,6 @@ impl Testbed {
     }
 }
 
-/// What lies below a directory comes with its listing: who walks down does not wait for each level.
 impl Testbed {
     /// Changes so many old files that what is written lies in several directories until the commit, and reads some of it in the job: some is stored by
     /// then, and some is not.
@@ -805,11 +804,14 @@ impl Testbed {
         let logs = "mkdir seed/logs; for i in $(seq 80); do seq 100 > seed/logs/$i; done";
         let (work, out) = (self.dir.path(), self.path("out"));
         Place { work, out: &out }.shell(logs).assert_code(0);
-        let changes = "set -e; cd near/logs; for i in *; do echo more >> $i; done; sleep 0.3
+        let changes = "set -e; cd near/logs; for i in *; do echo more >> $i; done
+            n=0; until [ \"$(ls -d $OUT/../far/.elbow-*/patches-* 2> /dev/null | tee $OUT/dirs | wc -l)\" -gt 1 ] || [ $((n += 1)) -gt 40 ]; do sleep 0.05; done
             for i in *; do [ \"$(tail -n 1 $i)\" = more ]; printf XX | dd of=$i bs=1 seek=10 conv=notrunc status=none; done
             head -c 100000 /dev/zero | tr '\\0' y | dd of=77 bs=100000 conv=notrunc iflag=fullblock status=none; truncate -s 5 78; printf Z >> 79; tail -c 2 79 > read";
         let after = self.native_of(changes);
         run(changes).assert_code(0);
+        let dirs = fs::read_to_string(out.join("dirs")).expect("what the command saw");
+        assert!(dirs.lines().count() > 1, "what it wrote is not spread: {dirs}");
         self.tree().without_times().assert_equals(&after);
         let left = fs::read_dir(self.path("far")).expect("the far end").flatten();
         let is_left = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with(".elbow");
@@ -823,6 +825,7 @@ fn many_small_changes_of_old_files_arrive_by_ssh() {
     testbed.many_small_changes_arrive(|script| testbed.run(script));
 }
 
+/// What lies below a directory comes with its listing: who walks down does not wait for each level.
 #[test]
 fn directories_below_a_listed_one_are_known_without_asking_again() {
     let Some(testbed) = Testbed::new() else { return };
