@@ -3,16 +3,38 @@
 //! The directories are those of [`crate::via`].
 
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::time::{Duration, Instant};
 
-use crate::commands::{Place, Running, wait_for};
-use crate::test_dir::staging_below;
+use elbow_testkit::tree::Tree;
+
+use crate::commands::{Place, Run, Running, wait_for};
+use crate::test_dir::{staging_below, without_staging};
 use crate::via::{Testbed, environment, kill_all, report, signal_all, start};
 
 /// Nothing of a job is where its directory was shown.
 fn assert_nothing_is_here(testbed: &Testbed) {
     let left = fs::read_dir(testbed.path("near")).map_or(0, Iterator::count);
     assert_eq!(left, 0, "results lie here");
+}
+
+/// Goes on with what is kept of jobs.
+fn resume(testbed: &Testbed, options: &[&str]) -> Run {
+    let (dir, out, target) = (testbed.dir.path(), testbed.path("out"), testbed.target());
+    let (ssh, program) = environment(dir);
+    let words = [
+        "env",
+        &ssh,
+        &program,
+        env!("CARGO_BIN_EXE_elbow"),
+        "resume",
+        "near",
+        "--via",
+        &target,
+    ];
+    Place { work: dir, out: &out }
+        .start(&[&words, options].concat())
+        .finish()
 }
 
 /// The first of several jobs that ended removed the directory that all were shown at. That took the mounts of the others away, in their namespaces:
@@ -76,22 +98,7 @@ fn a_job_whose_directory_here_is_removed_by_others_is_no_success() {
     assert!(!testbed.path("far/before").exists());
     assert_eq!(fs::read(testbed.path("near/after")).expect("what went astray"), b"2\n");
     // What it had is kept.
-    let ((ssh, program), target) = (environment(testbed.dir.path()), testbed.target());
-    let words = [
-        "env",
-        &ssh,
-        &program,
-        env!("CARGO_BIN_EXE_elbow"),
-        "resume",
-        "near",
-        "--via",
-        &target,
-    ];
-    let place = Place {
-        work: testbed.dir.path(),
-        out: &out,
-    };
-    place.start(&words).finish().assert_code(0);
+    resume(&testbed, &[]).assert_code(0);
     assert_eq!(fs::read(testbed.path("far/before")).expect("a result"), b"1\n");
 }
 
@@ -179,6 +186,18 @@ fn a_directory_may_begin_like_an_option() {
     assert!(testbed.path("-x/result").exists());
 }
 
+/// Until the far end has the `x` of `new/x`. The job's own directory is no sign of it: the answer to that may be under way, and all of the job here.
+fn wait_for_content(testbed: &Testbed) {
+    wait_for("content to be stored", || {
+        let Ok(tree) = Tree::snapshot(&testbed.path("far")) else {
+            return false;
+        };
+        let outside = without_staging(tree.clone()).entries;
+        let mut staged = tree.entries.iter().filter(|(path, _)| !outside.contains_key(*path));
+        staged.any(|(_, entry)| entry.kind == "file" && entry.size == 2)
+    });
+}
+
 /// Nobody had rolled the job back, and that was what was said.
 #[test]
 fn a_job_whose_far_end_was_killed_is_not_told_as_rolled_back() {
@@ -187,7 +206,7 @@ fn a_job_whose_far_end_was_killed_is_not_told_as_rolled_back() {
     let script = "mkdir near/new; echo x > near/new/x; : > $OUT/at; while [ ! -e $OUT/go ]; do sleep 0.02; done; echo y > near/y";
     let job = testbed.start(&["--json"], script);
     wait_for("the command", || out.join("at").exists());
-    wait_for("something to be stored", || staging_below(&testbed.path("far")) > 0);
+    wait_for_content(&testbed);
     kill_all(&testbed.far_ends());
     fs::write(out.join("go"), "").expect("a file");
     let run = job.finish();
@@ -204,6 +223,50 @@ fn a_job_whose_far_end_was_killed_is_not_told_as_rolled_back() {
     assert_eq!(staging_below(&testbed.path("far")), 1, "nobody is there to end it");
 }
 
+/// Its own directory may be there and nobody at the near end know of it: all of the job is here then, and is kept.
+#[test]
+fn a_job_whose_far_end_was_killed_before_it_had_anything_is_kept_and_goes_on() {
+    let Some(testbed) = Testbed::new() else { return };
+    let out = testbed.path("out");
+    let script = "ls near > $OUT/old; : > $OUT/at; while [ ! -e $OUT/go ]; do sleep 0.02; done
+        mkdir near/new; echo x > near/new/x; : > $OUT/made; while [ ! -e $OUT/end ]; do sleep 0.02; done";
+    let (before, scratch) = (without_staging(testbed.tree()), out.display().to_string());
+    for is_there in [false, true] {
+        let job = testbed.start(&["--json", "--scratch", &scratch], script);
+        wait_for("the command", || out.join("at").exists());
+        let far_ends = testbed.far_ends();
+        assert_eq!(far_ends.len(), 1);
+        signal_all(&far_ends, "STOP");
+        fs::write(out.join("go"), "").expect("a file");
+        wait_for("the files", || out.join("made").exists());
+        kill_all(&far_ends);
+        fs::write(out.join("end"), "").expect("a file");
+        let run = job.finish();
+        let told = report(&run);
+        assert_eq!((run.code, &told["outcome"]), (125, &"kept".into()), "{told}");
+        let name = told["directories"][0]["job"].as_str().expect("a name");
+        if is_there {
+            // As the far end leaves it that is killed before it can answer.
+            let own = testbed.path("far").join(name);
+            fs::DirBuilder::new().mode(0o700).create(own).expect("a directory");
+        }
+        without_staging(testbed.tree()).assert_equals(&before);
+        let resumed = resume(&testbed, &["--json", "--scratch", &scratch]);
+        assert_eq!(
+            (resumed.code, &report(&resumed)["outcome"]),
+            (0, &"committed".into()),
+            "{}",
+            resumed.out
+        );
+        assert_eq!(fs::read(testbed.path("far/new/x")).expect("the result"), b"x\n");
+        assert_eq!(staging_below(&testbed.path("far")), 0);
+        for name in ["at", "go", "made", "end"] {
+            fs::remove_file(out.join(name)).expect("a file of the test");
+        }
+        testbed.restore();
+    }
+}
+
 /// The end was asked for while the line had stopped, and half a minute passed before anything was said; and that did not say where the job was.
 #[test]
 fn a_job_on_a_line_that_has_stopped_ends_soon_when_its_end_is_asked_for_twice() {
@@ -214,7 +277,7 @@ fn a_job_on_a_line_that_has_stopped_ends_soon_when_its_end_is_asked_for_twice() 
         let _ = fs::remove_file(out.join("at"));
         let job = testbed.start(&[], script);
         wait_for("the command", || out.join("at").exists());
-        wait_for("something to be stored", || staging_below(&testbed.path("far")) > 0);
+        wait_for_content(&testbed);
         job
     };
     // On a line that answers it is an ordinary roll back.
