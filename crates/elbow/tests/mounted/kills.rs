@@ -26,6 +26,8 @@ use crate::test_dir::{make_old_tree, snapshot_of};
 const KILLS: u64 = 500;
 /// Jobs beside each other: most of their time is that of the storage.
 const AT_ONCE: u64 = 6;
+/// How the time of a job is corrected by each that was killed before its end.
+const LONGER: f64 = 1.03;
 const LATENCY: Duration = Duration::from_micros(800);
 /// Each phase is hit by at least the SHARE-th part of the kills.
 const SHARE: u64 = 50;
@@ -196,7 +198,14 @@ impl Killer {
     fn round(&mut self) -> Vec<Phase> {
         self.testbed.restore();
         let (wait, alone) = (self.moment(0), self.random.random());
-        if !is_killed_after(self.testbed.start_job(), wait, alone) {
+        let began = Instant::now();
+        let is_killed = is_killed_after(self.testbed.start_job(), wait, alone);
+        // It is another time while other work begins and ends on the machine.
+        self.usual[0] = match is_killed {
+            true => self.usual[0].mul_f64(LONGER),
+            false => (3 * self.usual[0] + began.elapsed()) / 4,
+        };
+        if !is_killed {
             assert!(
                 self.testbed.tree().without_times() == self.after,
                 "a job that nobody killed"

@@ -53,7 +53,9 @@ impl Moments {
     pub(crate) fn note(&mut self, was_late: bool) {
         self.late += u64::from(was_late);
         self.in_time += u64::from(!was_late);
-        self.usual = self.usual.mul_f64(if was_late { SHORTER } else { LONGER });
+        // The first may have been in a quiet moment: as long as none comes too late, it is looked for in larger steps.
+        let longer = if self.late == 0 { 1.0 / SHORTER } else { LONGER };
+        self.usual = self.usual.mul_f64(if was_late { SHORTER } else { longer });
     }
 
     /// The job had not even begun, and the interference was none: the round does not count.

@@ -100,7 +100,7 @@ fn recipes_of_make_are_jobs_in_a_job() {
 fn a_killed_inner_job_is_undone_within_the_outer_one() {
     for test_dir in grounds() {
         let script = "($ELBOW run -- sh -c 'echo x > new; rm sub/g; : > \"$OUT/began\"; exec sleep 1000' & echo $! > \"$OUT/pid\"; wait)  &
-            until [ -e \"$OUT/began\" ]; do sleep 0.02; done; kill -9 $(cat \"$OUT/pid\"); sleep 0.3
+            until [ -e \"$OUT/began\" ] && [ -s \"$OUT/pid\" ]; do sleep 0.02; done; kill -9 $(cat \"$OUT/pid\"); wait
             $ELBOW run -- sh -c 'echo second > second'; ls -A; cat sub/g";
         let run = nested(&test_dir, script);
         run.assert_code(0);

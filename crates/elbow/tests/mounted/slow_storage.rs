@@ -15,7 +15,7 @@ use elbow_testkit::slowfs::{Counters, Fault, Mounted, Op, SlowFs, SlowOptions};
 use elbow_testkit::tree::Tree;
 use tempfile::TempDir;
 
-use crate::commands::{Place, Run};
+use crate::commands::{Place, Run, Running};
 use crate::test_dir::{make_old_tree, snapshot_of, staging_below, without_staging};
 
 /// The operations that change something.
@@ -120,10 +120,23 @@ impl SlowStorage {
 
     /// Runs a script as a job on the slow storage.
     pub(crate) fn job(&self, options: &[&str], script: &str) -> Run {
+        self.start_job(options, script).finish()
+    }
+
+    /// Begins to.
+    pub(crate) fn start_job(&self, options: &[&str], script: &str) -> Running {
         let (work, out) = (self.path("work"), self.path("out"));
-        Place { work: &work, out: &out }
-            .start_job(&[], options, script)
-            .finish()
+        Place { work: &work, out: &out }.start_job(&[], options, script)
+    }
+
+    /// Lets everything that is asked of the storage wait until [`Self::go_on`].
+    pub(crate) fn pause(&self) {
+        self.mounted.pause();
+    }
+
+    /// The end of a pause.
+    pub(crate) fn go_on(&self) {
+        self.mounted.resume();
     }
 
     /// Goes on with what was kept.

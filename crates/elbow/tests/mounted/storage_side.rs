@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use elbow_testkit::slowfs::SlowOptions;
 
+use crate::commands::wait_for;
 use crate::slow_storage::SlowStorage;
 
 const FILES: usize = 150;
@@ -75,7 +76,14 @@ fn rollback_returns_when_nothing_is_left() {
 fn files_that_die_young_never_reach_the_storage() {
     let test_dir = SlowStorage::new("", &slow());
     test_dir.reset_counters();
-    let script = "mkdir keep; for i in $(seq 200); do echo $i > t$i; mv t$i u$i; rm u$i; done; printf x > keep/f";
+    // By one program: between two that a shell starts on a busy machine, a file has grown old.
+    let script = "mkdir keep; python3 -c \"
+import os
+for i in range(200):
+    with open(f't{i}', 'w') as file: print(i, file=file)
+    os.rename(f't{i}', f'u{i}')
+    os.remove(f'u{i}')
+\"; printf x > keep/f";
     test_dir.job(&[], script).assert_code(0);
     let calls = test_dir.modifying_calls();
     assert!(
@@ -98,9 +106,17 @@ fn many_operations_are_under_way_at_once() {
         },
     );
     // In many directories, because the kernel lets one creation at a time into each.
-    let script = "for d in $(seq 40); do mkdir d$d; for i in 1 2 3 4 5; do printf $i > d$d/f$i; done; done";
-    let job = test_dir.job(&[], script);
-    job.assert_code(0);
+    let script = "ls; : > \"$OUT/listed\"; while [ ! -e \"$OUT/go\" ]; do sleep 0.02; done
+        for d in $(seq 40); do mkdir d$d; for i in 1 2 3 4 5; do printf $i > d$d/f$i; done; done; : > \"$OUT/made\"";
+    let job = test_dir.start_job(&[], script);
+    let out = test_dir.outside();
+    wait_for("the command", || out.join("listed").exists());
+    // Nothing is stored while the command is at work, however slow it is.
+    test_dir.pause();
+    std::fs::write(out.join("go"), "").expect("a file");
+    wait_for("all files", || out.join("made").exists());
+    test_dir.go_on();
+    job.finish().assert_code(0);
     assert!(
         test_dir.counters().in_service_max >= 16,
         "at most {} operations were under way at once",

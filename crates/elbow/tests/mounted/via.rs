@@ -92,6 +92,22 @@ impl Testbed {
         snapshot_of(&self.path("far"))
     }
 
+    /// Waits until the command has made a file `made` outside, and all that it had changed by then is stored.
+    pub(crate) fn wait_for_the_drain(&self) {
+        let out = self.path("out");
+        wait_for("the command", || out.join("made").exists());
+        let place = Place {
+            work: self.dir.path(),
+            out: &out,
+        };
+        let words = [env!("CARGO_BIN_EXE_elbow"), "status", "--json", "near"];
+        wait_for("the drain", || {
+            let status: Value = serde_json::from_str(&place.start(&words).finish().out).expect("JSON");
+            let counts = ["queued", "in_flight", "bytes_left"];
+            counts.iter().all(|count| status["counts"][count] == 0)
+        });
+    }
+
     /// The far ends that serve the directory.
     pub(crate) fn far_ends(&self) -> Vec<u32> {
         let serves = format!("serve\0--stdio\0--root={}\0", self.path("far").display());
@@ -514,6 +530,12 @@ fn fill(file: &Path) {
     }
 }
 
+/// Makes a directory, and when it may go on results that are stored when it has ended.
+pub(crate) const MAKES_RESULTS_LATE: &str =
+    "set -e; mkdir near/new; : > $OUT/made; until [ -e $OUT/go ]; do sleep 0.02; done
+    exec 3>near/new/1 4>near/new/2 5>near/new/3 6>near/old
+    for i in 1 2 3; do head -c 3000000 /dev/zero | tr '\\0' $i >&$((i + 2)); done; echo new >&6";
+
 /// What the command has earned waits for room, here and there, and is stored when there is some.
 #[test]
 fn results_that_a_full_disk_at_the_far_end_refuses_are_kept_and_resumed() {
@@ -523,15 +545,18 @@ fn results_that_a_full_disk_at_the_far_end_refuses_are_kept_and_resumed() {
     fs::create_dir(&far).expect("a directory");
     fs::write(far.join("old"), "old").expect("a file");
     let target = format!("ssh://{}{}", testbed.bed.access().host, far.display());
-    let (dir, filler) = (testbed.dir.path(), disk.path().join("filler"));
+    let dir = testbed.dir.path();
     let scratch = testbed.path("out").display().to_string();
-    // The room goes while the command runs; what stays open until it ends is stored when it has ended.
-    let fill = format!("head -c 70000000 /dev/zero > {} 2> /dev/null || true", filler.display());
-    let script = format!(
-        "set -e; mkdir near/new; sleep 0.3; {fill}; exec 3>near/new/1 4>near/new/2 5>near/new/3 6>near/old
-        for i in 1 2 3; do head -c 3000000 /dev/zero | tr '\\0' $i >&$((i + 2)); done; echo new >&6"
+    let job = start(
+        dir,
+        &["--json", "--scratch", &scratch, "--via", &target],
+        MAKES_RESULTS_LATE,
     );
-    let run = start(dir, &["--json", "--scratch", &scratch, "--via", &target], &script).finish();
+    testbed.wait_for_the_drain();
+    // The room goes while the command runs; what stays open until it ends is stored when it has ended.
+    let filler = disk.fill();
+    fs::write(testbed.path("out/go"), "").expect("a file");
+    let run = job.finish();
     let kept = report(&run);
     assert_eq!((run.code, &kept["outcome"]), (125, &Value::from("kept")), "{}", run.err);
     fs::remove_file(&filler).expect("room");

@@ -304,7 +304,7 @@ fn a_job_on_a_line_that_has_stopped_ends_soon_when_its_end_is_asked_for_twice() 
         run.code,
         run.err
     );
-    assert_eq!(testbed.connections(), [0; 0]);
+    wait_for("the end of the connection", || testbed.connections().is_empty());
     wait_for("the far end to end its job", || testbed.far_ends().is_empty());
     assert_eq!(staging_below(&testbed.path("far")), 0);
 }

@@ -13,7 +13,7 @@ use crate::commands::{Place, Run, Running, wait_for};
 use crate::loop_disk::LoopDisk;
 use crate::moments::Moments;
 use crate::test_dir::{snapshot_of, staging_below};
-use crate::via::{Testbed, kill_all, report, write_program};
+use crate::via::{MAKES_RESULTS_LATE, Testbed, kill_all, report, write_program};
 
 /// As by `elbow` there, but for the pipe.
 const SCRIPT: &str = "set -e; cd near; mkdir -p new/a/b; for i in $(seq 60); do seq $i > new/a/b/$i; done; echo fresh > d/sub/fresh; echo more >> log
@@ -353,16 +353,12 @@ fn results_that_a_full_disk_refuses_over_sftp_are_kept_and_resumed() {
     fs::create_dir(&far).expect("a directory");
     fs::write(far.join("old"), "old").expect("a file");
     let target = format!("ssh://{}{}", testbed.bed.access().host, far.display());
-    let filler = disk.path().join("filler");
     let scratch = testbed.path("out").display().to_string();
-    let fill = format!("head -c 70000000 /dev/zero > {} 2> /dev/null || true", filler.display());
-    let script = format!(
-        "set -e; mkdir near/new; sleep 0.3; {fill}; exec 3>near/new/1 4>near/new/2 5>near/new/3 6>near/old
-        for i in 1 2 3; do head -c 3000000 /dev/zero | tr '\\0' $i >&$((i + 2)); done; echo new >&6"
-    );
-    let run = testbed
-        .sftp_to(&target, &["--json", "--scratch", &scratch], &script)
-        .finish();
+    let job = testbed.sftp_to(&target, &["--json", "--scratch", &scratch], MAKES_RESULTS_LATE);
+    testbed.wait_for_the_drain();
+    let filler = disk.fill();
+    fs::write(testbed.path("out/go"), "").expect("a file");
+    let run = job.finish();
     let kept = report(&run);
     assert_eq!((run.code, kept["outcome"].as_str()), (125, Some("kept")), "{}", run.err);
     assert!(run.err.contains("No space left on device"), "{}", run.err);
@@ -476,19 +472,6 @@ impl SmallDisk {
         format!("ssh://{}{}", self.host, self.disk.path().join(name).display())
     }
 
-    fn fill(&self) -> String {
-        let filler = self.disk.path().join("filler");
-        // To its last block.
-        format!(
-            "cat /dev/zero > {0} 2> /dev/null || true; cat /dev/zero >> {0} 2> /dev/null || true",
-            filler.display()
-        )
-    }
-
-    fn make_room(&self) {
-        fs::remove_file(self.disk.path().join("filler")).expect("room");
-    }
-
     fn names_in(&self, name: &str) -> Vec<String> {
         let listed = fs::read_dir(self.disk.path().join(name))
             .expect("a directory")
@@ -518,12 +501,16 @@ impl Testbed {
         names.filter(|name| name.ends_with(".saved")).count()
     }
 
-    /// A job that a full disk keeps from being stored; it is kept.
-    #[track_caller]
-    fn is_kept(&self, disk: &SmallDisk, name: &str, script: &str) -> serde_json::Value {
+    fn start_at(&self, disk: &SmallDisk, name: &str, script: &str) -> Running {
         let scratch = self.path("out").display().to_string();
         let options = ["--json", "--scratch", &scratch];
-        let run = self.sftp_to(&disk.target(name), &options, script).finish();
+        self.sftp_to(&disk.target(name), &options, script)
+    }
+
+    /// It could not be stored, and is kept.
+    #[track_caller]
+    fn assert_kept(&self, job: Running) -> serde_json::Value {
+        let run = job.finish();
         let kept = report(&run);
         assert_eq!((run.code, kept["outcome"].as_str()), (125, Some("kept")), "{}", run.err);
         assert!(self.saves() > 0, "{}", run.err);
@@ -543,7 +530,7 @@ fn what_was_saved_of_a_job_over_sftp_is_of_its_directory_and_no_other() {
     let at = disk.disk.path().join("a").display().to_string();
     let immutable = |flag: &str| format!("chattr {flag}i {at}");
     let script = format!("set -e; {}; echo of a > near/result", immutable("+"));
-    let kept = testbed.is_kept(&disk, "a", &script);
+    let kept = testbed.assert_kept(testbed.start_at(&disk, "a", &script));
     let name = kept["directories"][0]["job"].as_str().expect("a name").to_owned();
     assert_eq!(disk.names_in("a"), [""; 0], "all of it is saved here");
     let told = kept["directories"][0]["message"].as_str().expect("a message");
@@ -575,15 +562,18 @@ fn jobs_over_sftp_that_are_kept_in_part_are_resumed_and_dropped_apart() {
     let Some(disk) = SmallDisk::new(&testbed, &["a", "b"]) else {
         return;
     };
-    let script = |name: &str| {
-        format!(
-            "set -e; mkdir near/new; sleep 0.5; {}; echo of {name} > near/new/result; head -c 3000000 /dev/zero > near/new/large",
-            disk.fill()
-        )
-    };
+    // What is open when the command ends is stored then.
+    let script = "set -e; mkdir near/new; : > $OUT/made; until [ -e $OUT/go ]; do sleep 0.02; done
+        exec 3>near/new/result 4>near/new/large; echo a result >&3; head -c 3000000 /dev/zero >&4";
     for name in ["a", "b"] {
-        testbed.is_kept(&disk, name, &script(name));
-        disk.make_room();
+        let job = testbed.start_at(&disk, name, script);
+        testbed.wait_for_the_drain();
+        let filler = disk.disk.fill();
+        fs::write(testbed.path("out/go"), "").expect("a file");
+        testbed.assert_kept(job);
+        for path in [filler, testbed.path("out/made"), testbed.path("out/go")] {
+            fs::remove_file(path).expect("a file of the test");
+        }
     }
     assert_eq!(
         (testbed.saves(), disk.names_in("a").len(), disk.names_in("b").len()),
