@@ -164,6 +164,11 @@ impl Mounted {
         self.service.set_paused(false);
     }
 
+    /// How many operations wait to be begun; during a pause, all that were asked for since.
+    pub fn waiting(&self) -> usize {
+        self.service.waiting()
+    }
+
     /// Whether somebody has unmounted it.
     pub fn has_ended(&self) -> bool {
         self.session.as_ref().is_none_or(|session| session.guard.is_finished())

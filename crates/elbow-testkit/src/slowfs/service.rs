@@ -160,6 +160,10 @@ impl Service {
         self.shared.state.lock().paused = paused;
         self.shared.changed.notify_all();
     }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.shared.state.lock().queue.len()
+    }
 }
 
 /// How late a sleep may end; the default of 50 microseconds would be a part of a short latency.

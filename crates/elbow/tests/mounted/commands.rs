@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// After this a command is taken for hung, and its whole process group is killed.
@@ -180,6 +181,18 @@ pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "waited {WAIT_MAX:?} for {what}");
         sleep(GLANCE);
     }
+}
+
+/// Waits until nothing is on its way to the storage of the job whose `elbow status --json` this is, and what is left to be stored are so many bytes of
+/// what its command holds open.
+pub(crate) fn wait_for_the_drain(bytes_open: u64, status: impl Fn() -> Run) {
+    let is_drained = || {
+        let status: Value = serde_json::from_str(&status().out).expect("JSON");
+        [("queued", 0), ("in_flight", 0), ("bytes_left", bytes_open)]
+            .iter()
+            .all(|(name, count)| status["counts"][*name] == *count)
+    };
+    wait_for("the drain", is_drained);
 }
 
 /// Something a test needs cannot be had here: said aloud, and a failure where nothing may be skipped.

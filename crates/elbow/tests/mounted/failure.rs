@@ -261,7 +261,7 @@ fn a_refused_directory_rolls_back() {
         Op::Mkdir,
         EACCES,
         "Permission denied",
-        "mkdir a; printf y > a/d; mkdir -p a/victim/b/c",
+        "mkdir -p a/b/c; printf y > a/d; mkdir a/b/c/victim",
     );
 }
 
@@ -333,8 +333,10 @@ fn a_failing_command_keeps_its_exit_code_beside_a_deferred_error() {
     let test_dir = SlowStorage::new(OLD, &SlowOptions::default());
     let before = test_dir.snapshot_below();
     test_dir.set_faults(vec![Fault::new(Op::Write, EIO).name("victim*").count(1)]);
-    let run = test_dir.job(&[], "printf x > victim; sleep 1; exit 7");
-    assert_eq!(test_dir.faults_fired(), 1, "the fault did not happen: {}", run.err);
+    let job = test_dir.start_job(&[], "printf x > victim; until [ -e $OUT/go ]; do sleep 0.02; done; exit 7");
+    wait_for("the fault", || test_dir.faults_fired() == 1);
+    std::fs::write(test_dir.outside().join("go"), "").expect("a file");
+    let run = job.finish();
     run.assert_code(7);
     assert_eq!(run.err.matches("Input/output error").count(), 1, "{}", run.err);
     assert_eq!(test_dir.snapshot_below(), before);
@@ -351,10 +353,19 @@ fn each_of_several_errors_is_reported_once() {
     );
     let before = test_dir.snapshot_below();
     test_dir.set_faults(vec![Fault::new(Op::Write, EIO).name("victim*").count(3)]);
-    let run = test_dir.job(
-        &["--no-keep"],
-        "printf fine > other; printf x | tee victim1 victim2 victim3",
-    );
+    // In a directory each, because the kernel lets one creation at a time into one.
+    let script = "mkdir a b c; printf fine > other; : > $OUT/made; until [ -e $OUT/go ]; do sleep 0.02; done
+        printf x | tee a/victim1 b/victim2 c/victim3";
+    let job = test_dir.start_job(&["--no-keep"], script);
+    let out = test_dir.outside();
+    wait_for("the directories", || out.join("made").exists());
+    test_dir.wait_for_the_drain();
+    // After the first error nothing begins any more: all three are under way before it comes.
+    test_dir.pause();
+    std::fs::write(out.join("go"), "").expect("a file");
+    wait_for("the three files", || test_dir.waiting() >= 3);
+    test_dir.go_on();
+    let run = job.finish();
     assert_eq!(test_dir.faults_fired(), 3, "the faults did not happen: {}", run.err);
     run.assert_code(125);
     for name in ["victim1", "victim2", "victim3"] {

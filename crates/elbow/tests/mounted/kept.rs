@@ -36,17 +36,10 @@ fn run_script_with(test_dir: &TestDir, options: &[&str], script: &str, meanwhile
     job.finish()
 }
 
-/// Waits until nothing is on its way to the storage, and what is left to be stored is what the command holds open.
 fn wait_for_the_drain(test_dir: &TestDir, bytes_open: u64) {
-    let is_drained = || {
-        let status = test_dir.elbow(&["status", "--json", test_dir.work("").to_str().expect("UTF-8")]);
-        let status: Value = serde_json::from_str(&status.out).expect("JSON");
-        let counts = &status["counts"];
-        [("queued", 0), ("in_flight", 0), ("bytes_left", bytes_open)]
-            .iter()
-            .all(|(name, count)| counts[*name] == *count)
-    };
-    wait_for("the drain", is_drained);
+    let work = test_dir.work("");
+    let words = ["status", "--json", work.to_str().expect("UTF-8")];
+    crate::commands::wait_for_the_drain(bytes_open, || test_dir.elbow(&words));
 }
 
 fn resume(test_dir: &TestDir, options: &[&str]) -> Run {

@@ -15,7 +15,7 @@ use elbow_testkit::slowfs::{Counters, Fault, Mounted, Op, SlowFs, SlowOptions};
 use elbow_testkit::tree::Tree;
 use tempfile::TempDir;
 
-use crate::commands::{Place, Run, Running};
+use crate::commands::{Place, Run, Running, wait_for_the_drain};
 use crate::test_dir::{make_old_tree, snapshot_of, staging_below, without_staging};
 
 /// The operations that change something.
@@ -129,9 +129,21 @@ impl SlowStorage {
         Place { work: &work, out: &out }.start_job(&[], options, script)
     }
 
+    /// Waits until all that a running job has changed is stored.
+    pub(crate) fn wait_for_the_drain(&self) {
+        let (work, out) = (self.path("work"), self.path("out"));
+        let words = [env!("CARGO_BIN_EXE_elbow"), "status", "--json", "."];
+        wait_for_the_drain(0, || Place { work: &work, out: &out }.start(&words).finish());
+    }
+
     /// Lets everything that is asked of the storage wait until [`Self::go_on`].
     pub(crate) fn pause(&self) {
         self.mounted.pause();
+    }
+
+    /// How many operations wait for the end of a pause.
+    pub(crate) fn waiting(&self) -> usize {
+        self.mounted.waiting()
     }
 
     /// The end of a pause.

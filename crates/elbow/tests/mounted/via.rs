@@ -22,7 +22,7 @@ use elbow_testkit::tree::Tree;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::commands::{Place, Run, Running, wait_for};
+use crate::commands::{Place, Run, Running, wait_for, wait_for_the_drain};
 use crate::loop_disk::LoopDisk;
 use crate::moments::Moments;
 use crate::test_dir::{TestDir, make_old_tree, snapshot_of, ssh_server, staging_below};
@@ -101,11 +101,7 @@ impl Testbed {
             out: &out,
         };
         let words = [env!("CARGO_BIN_EXE_elbow"), "status", "--json", "near"];
-        wait_for("the drain", || {
-            let status: Value = serde_json::from_str(&place.start(&words).finish().out).expect("JSON");
-            let counts = ["queued", "in_flight", "bytes_left"];
-            counts.iter().all(|count| status["counts"][count] == 0)
-        });
+        wait_for_the_drain(0, || place.start(&words).finish());
     }
 
     /// The far ends that serve the directory.
