@@ -351,13 +351,21 @@ impl Case {
         self.takes_names() && self.steps.iter().any(|step| is_path(&step.call))
     }
 
-    /// Whether somebody removes a list of rights.
+    /// Whether somebody removes a list of rights, by name or by an empty one.
     pub fn removes_lists(&self) -> bool {
         let is_list = |key: &Name| *key == Name::of("system.posix_acl_access");
         self.steps.iter().any(|step| match &step.call {
             Call::Removexattr { key, .. } | Call::Fremovexattr { key, .. } => is_list(key),
+            Call::Setxattr { key, value, .. } | Call::Fsetxattr { key, value, .. } => is_list(key) && value.length == 0,
             _ => false,
         })
+    }
+
+    /// Whether an ordinary user's command is run once more after it was rolled back, and an old directory is somebody else's.
+    pub fn is_run_again_among_others(&self) -> bool {
+        let own = self.workers.first().map(|worker| worker.uid);
+        let is_of_others = |old: &Old| matches!(old, Old::Dir { uid, .. } if Some(*uid) != own);
+        self.runner == Runner::User && self.ending == Ending::Retry && self.old.iter().any(is_of_others)
     }
 
     /// The case as a script.

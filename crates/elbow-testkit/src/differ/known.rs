@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 179] = [
+const LIMITS: [(&str, &str, &str); 182] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer *chown ok/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
@@ -30,6 +30,16 @@ const LIMITS: [(&str, &str, &str); 179] = [
     ("*", "wrong-after-0 after * mtime is now (user)", TIMES_OF_OTHERS),
     ("*", "wrong-after-0 after * atime is now (user)", TIMES_OF_OTHERS),
     ("*", "wrong-after-0 after * atime is not now (user)", TIMES_OF_OTHERS),
+    (
+        "*",
+        "answer *stat ok/ok mtime (others' directories again)",
+        TIMES_OF_OTHERS,
+    ),
+    (
+        "*",
+        "seen-inside inside dir mtime is now (others' directories again)",
+        TIMES_OF_OTHERS,
+    ),
     ("*", "wrong-after-0 after fifo mtime*", TIMES_OF_PIPES),
     ("*", "seen-inside inside fifo mtime*", TIMES_OF_PIPES),
     ("*", "answer *stat ok/ok *time (pipes)", TIMES_OF_PIPES),
@@ -39,6 +49,7 @@ const LIMITS: [(&str, &str, &str); 179] = [
     ("*", "answer link EACCES/EPERM", SET_ID_LINKS),
     ("*", "answer link EACCES/EPERM (user)", SET_ID_LINKS),
     ("*", "answer link ok/EPERM (set-ids)", SET_ID_LINKS),
+    ("*", "answer link ENOENT/EPERM (set-ids)", SET_ID_LINKS),
     ("*", "wrong-after-0 after file mode (mapped set-ids)", SET_ID_BITS),
     ("*", "seen-inside inside file mtime is not now (maps)", TIMES_OF_MAPS),
     ("*", "answer *stat ok/ok mtime (maps)", TIMES_OF_MAPS),
@@ -352,7 +363,7 @@ const CLOSED: &str = "(user, closed)";
 type CasePredicate = fn(&Case) -> bool;
 
 /// Those of what is known only of cases of which something is so.
-const OF_CASES: [(&str, CasePredicate); 25] = [
+const OF_CASES: [(&str, CasePredicate); 26] = [
     (" (links)", Case::sets_links),
     (" (empties)", Case::empties),
     (" (umask)", Case::sets_umask),
@@ -378,6 +389,7 @@ const OF_CASES: [(&str, CasePredicate); 25] = [
     (" (locked maps)", Case::locks_mapped_files),
     (" (taken names)", Case::takes_names),
     (" (path descriptors)", Case::opens_paths),
+    (" (others' directories again)", Case::is_run_again_among_others),
 ];
 
 impl Known {

@@ -333,7 +333,10 @@ fn a_failing_command_keeps_its_exit_code_beside_a_deferred_error() {
     let test_dir = SlowStorage::new(OLD, &SlowOptions::default());
     let before = test_dir.snapshot_below();
     test_dir.set_faults(vec![Fault::new(Op::Write, EIO).name("victim*").count(1)]);
-    let job = test_dir.start_job(&[], "printf x > victim; until [ -e $OUT/go ]; do sleep 0.02; done; exit 7");
+    let job = test_dir.start_job(
+        &[],
+        "printf x > victim; until [ -e $OUT/go ]; do sleep 0.02; done; exit 7",
+    );
     wait_for("the fault", || test_dir.faults_fired() == 1);
     std::fs::write(test_dir.outside().join("go"), "").expect("a file");
     let run = job.finish();
