@@ -233,6 +233,23 @@ pub fn enter_own_mounts() -> io::Result<()> {
         rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS)?;
     }
     mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
+    let_go_of_servers()
+}
+
+/// Unmounts copies of other tests' file systems in user space: their servers end with the last mount, and would wait for the end of ours.
+fn let_go_of_servers() -> io::Result<()> {
+    let table = fs::read_to_string("/proc/thread-self/mountinfo")?;
+    let server_mount = |line: &str| {
+        let (mount, kind) = line.split_once(" - ")?;
+        let mountpoint = mount.split(' ').nth(4)?;
+        let is_server = kind.starts_with("fuse ") || kind.starts_with("fuse.");
+        (is_server && Path::new(mountpoint).starts_with(std::env::temp_dir())).then(|| mountpoint.to_owned())
+    };
+    // The newest first: one may lie below another.
+    for mountpoint in table.lines().rev().filter_map(server_mount) {
+        // One with another spelling there, or gone with the one above it, is in nobody's way here.
+        let _ = unmount(mountpoint, UnmountFlags::DETACH);
+    }
     Ok(())
 }
 
