@@ -6,7 +6,7 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::stage::{ELBOW, Said, Stage, wait_for};
+use crate::stage::{ELBOW, Said, Stage, wait_for, write_program};
 
 /// What was found out, in order.
 fn checks(said: &Said) -> Vec<Value> {
@@ -179,12 +179,8 @@ fn a_bundle_tells_the_file_system_and_its_options() {
 fn nothing_is_left_of_a_doctor_that_is_interrupted() {
     let stage = Stage::new();
     let ssh = stage.path("ssh");
-    fs::write(
-        &ssh,
-        "#!/bin/sh\n: > ../ready\nwhile [ ! -e ../go ]; do sleep 0.02; done\n",
-    )
-    .expect("a script");
-    fs::set_permissions(&ssh, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("executable");
+    let script = "#!/bin/sh\n: > ../ready\nwhile [ ! -e ../go ]; do sleep 0.02; done\n";
+    write_program(&ssh, script);
     let child = stage.start(Command::new(ELBOW).arg("doctor").env("ELBOW_SSH", &ssh));
     wait_for("its question", || stage.path("ready").exists());
     let process = Pid::from_raw(i32::try_from(child.id()).expect("a pid")).expect("a pid");

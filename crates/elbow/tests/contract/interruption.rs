@@ -24,17 +24,48 @@ fn finish(child: Started) -> Said {
     child.finish()
 }
 
-/// Whether all that a process has started has ended (proc(5), task/TID/children), but for its watcher.
-fn has_no_children(process: &Child) -> bool {
+/// The numbers of a process's threads.
+fn threads(process: &Child) -> Vec<String> {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", process.id())).expect("its threads");
-    tasks.flatten().all(|task| {
+    let names = tasks.flatten().map(|task| task.file_name());
+    names.map(|name| name.to_string_lossy().into_owned()).collect()
+}
+
+/// What a process has started that has not ended (proc(5), task/TID/children), each with its name.
+fn children(process: &Child) -> Vec<(String, String)> {
+    let children = threads(process).into_iter().map(|thread| {
         // A thread may have ended.
-        let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        let mut names = children
-            .split_whitespace()
-            .map(|child| std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default());
-        names.all(|name| name.trim() == "elbow-watcher")
-    })
+        std::fs::read_to_string(format!("/proc/{}/task/{thread}/children", process.id())).unwrap_or_default()
+    });
+    let numbers: Vec<String> = children
+        .flat_map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    numbers.into_iter().map(|child| (name(&child), child)).collect()
+}
+
+/// The name of a process, without a word where it has ended.
+fn name(process: impl std::fmt::Display) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// Whether all that `elbow run` has started has ended, but for its watcher. The signal probe ends when it has heard of the end of its command.
+pub(crate) fn has_no_children(process: &Child) -> bool {
+    children(process).iter().all(|(name, _)| name == "elbow-watcher")
+}
+
+/// Waits until a signal probe stands by that has got no signal yet: without it, `elbow run` cannot tell whether the next one came to all. A probe has
+/// its name once it gets no signal itself, and its command line is empty last.
+pub(crate) fn wait_for_probe(process: &Child) {
+    let read = |probe: &str, file: &str| std::fs::read_to_string(format!("/proc/{probe}/{file}")).unwrap_or_default();
+    let is_fresh = |probe: &str| {
+        let has_none = |line: &str| line.split_whitespace().eq(["ShdPnd:", "0000000000000000"]);
+        read(probe, "status").lines().any(has_none) && read(probe, "cmdline").chars().all(|sign| sign == '\0')
+    };
+    wait_for("a signal probe", || {
+        let mut children = children(process).into_iter();
+        children.any(|(name, child)| name == "signal-probe" && is_fresh(&child))
+    });
 }
 
 fn pid(child: &Child) -> Pid {
@@ -138,8 +169,7 @@ fn start_writer(stage: &Stage) -> Started {
     let script = format!("{traps} trap 'exit 0' TERM; : > ../got; : > ../ready; : > new; while :; do sleep 0.02; done");
     let child = start(stage, &[], &script);
     wait_for("the command", || stage.path("ready").exists());
-    // What is sent in the very first moment is judged without a signal probe.
-    std::thread::sleep(Duration::from_millis(200));
+    wait_for_probe(&child);
     child
 }
 
@@ -170,7 +200,9 @@ fn signals_of_batch_systems_reach_the_command_once() {
         for (count, signal) in signals.iter().enumerate() {
             send(*signal, to);
             wait_for("the signal", || got(&stage).len() > count);
-            // A second one would have come by then, and a new probe stands there.
+            // What came to all has used up its probe.
+            wait_for_probe(&child);
+            // A second one would have come by then.
             std::thread::sleep(Duration::from_millis(100));
         }
         assert_eq!(got(&stage), signals, "to all: {to_all}");
@@ -193,6 +225,7 @@ fn a_signal_by_name_reaches_the_command() {
         let sent = Command::new("pkill").args(["-USR1", "-g", &group]).args(*by).status();
         assert!(sent.expect("pkill").success());
         wait_for("the signal", || got(&stage).len() > count);
+        // A second one would have come by then.
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(got(&stage), [libc::SIGUSR1; 2]);
@@ -241,6 +274,14 @@ fn state(process: impl std::fmt::Display) -> char {
     fields.chars().next().expect("a state")
 }
 
+/// Whether the thread of `elbow run` that stops it with its command waits for a stop again. On its way back from one it sleeps nowhere, and a stop
+/// that came then would be that of `elbow run` alone.
+fn awaits_a_stop(process: &Child) -> bool {
+    let threads = threads(process).into_iter();
+    let mut threads = threads.map(|thread| format!("{}/task/{thread}", process.id()));
+    threads.any(|thread| name(&thread) == "elbow-stop" && state(&thread) == 'S')
+}
+
 #[test]
 fn a_stop_reaches_the_command_and_lasts_until_both_go_on() {
     let stage = Stage::new();
@@ -250,7 +291,7 @@ fn a_stop_reaches_the_command_and_lasts_until_both_go_on() {
         "echo $$ > ../pid; : > ../ready; while [ ! -e ../go ]; do sleep 0.02; done; : > new",
     );
     wait_for("the command", || stage.path("ready").exists());
-    std::thread::sleep(Duration::from_millis(200));
+    wait_for_probe(&child);
     let command = std::fs::read_to_string(stage.path("pid"))
         .expect("a number")
         .trim()
@@ -261,6 +302,7 @@ fn a_stop_reaches_the_command_and_lasts_until_both_go_on() {
         wait_for("a stop", || state(&command) == 'T' && state(elbow) == 'T');
         send(libc::SIGCONT, elbow);
         wait_for("both to go on", || state(&command) != 'T' && state(elbow) != 'T');
+        wait_for("elbow to be ready for the next", || awaits_a_stop(&child));
     }
     std::fs::write(stage.path("go"), "").expect("a file");
     finish(child).assert_code(0);
@@ -275,7 +317,7 @@ fn a_command_that_saves_before_it_stops_is_served() {
         echo $$ > ../pid; : > ../ready; while [ ! -e ../go ]; do :; done";
     let child = start(&stage, &[], script);
     wait_for("the command", || stage.path("ready").exists());
-    std::thread::sleep(Duration::from_millis(200));
+    wait_for_probe(&child);
     let elbow = number(&child);
     send(libc::SIGTSTP, -elbow);
     wait_for("a stop", || state(elbow) == 'T');
@@ -286,8 +328,8 @@ fn a_command_that_saves_before_it_stops_is_served() {
     assert_eq!(stage.names(), ["state"]);
 }
 
-/// A job whose results take seconds to store, and whose command ends after the last words of it.
-fn start_slow(stage: &Stage, behind: &[&str], last: &str) -> (Mounted, Started) {
+/// A job whose command ends once the file `go` is there. Its storage is slow, and answers nothing more until it is resumed.
+fn start_slow(stage: &Stage, behind: &[&str]) -> (Mounted, Started) {
     for name in ["below", "slow"] {
         stage.make_dir(name);
     }
@@ -301,18 +343,26 @@ fn start_slow(stage: &Stage, behind: &[&str], last: &str) -> (Mounted, Started) 
     let words = [behind, &[ELBOW, "run", "--on", word(&directory), "--", "sh", "-c"]].concat();
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).arg(format!(
-        "cd ../slow; for i in $(seq 10); do echo $i > f$i; done; : > ../ready; {last}"
+        "cd ../slow; for i in $(seq 10); do echo $i > f$i; done; : > ../ready; until [ -e {} ]; do sleep 0.01; done",
+        stage.path("go").display()
     ));
     let child = stage.start(command.process_group(0));
     wait_for("the command", || stage.path("ready").exists());
+    wait_for_probe(&child);
+    slow.pause();
     (slow, child)
 }
 
-/// A job whose results are being stored: of this storage that takes seconds.
+/// Lets the command end. `elbow run` has heard of that when its signal probe has ended, too.
+fn end_command(stage: &Stage, child: &Child) {
+    std::fs::write(stage.path("go"), "").expect("a file");
+    wait_for("the end of the command", || has_no_children(child));
+}
+
+/// A job whose results are being stored, which goes on when its storage is resumed.
 fn start_storing(stage: &Stage, behind: &[&str]) -> (Mounted, Started) {
-    let (slow, child) = start_slow(stage, behind, "");
-    wait_for("the end of the command", || has_no_children(&child));
-    std::thread::sleep(Duration::from_millis(300));
+    let (slow, child) = start_slow(stage, behind);
+    end_command(stage, &child);
     (slow, child)
 }
 
@@ -322,16 +372,14 @@ fn start_storing(stage: &Stage, behind: &[&str]) -> (Mounted, Started) {
 fn a_signal_that_is_late_for_the_command_does_not_roll_back() {
     let is_in_time = || {
         let stage = Stage::new();
-        let wait = format!("until [ -e {} ]; do sleep 0.01; done", stage.path("go").display());
-        let (_slow, child) = start_slow(&stage, &[], &wait);
+        let (slow, child) = start_slow(&stage, &[]);
         let ending = Instant::now();
-        std::fs::write(stage.path("go"), "").expect("a file");
-        wait_for("the end of the command", || has_no_children(&child));
-        std::thread::sleep(Duration::from_millis(100));
-        assert!(!stage.path("below/f1").exists(), "it is being stored still");
+        end_command(&stage, &child);
         send(libc::SIGTERM, number(&child));
         // On a busy machine this may have taken longer than is waited for.
         let is_in_time = ending.elapsed() < Duration::from_secs(1);
+        assert!(!stage.path("below/f1").exists(), "it is being stored still");
+        slow.resume();
         let said = finish(child);
         if is_in_time {
             said.assert_code(0).assert_says(&["SIGTERM came as the command ended"]);
@@ -345,11 +393,12 @@ fn a_signal_that_is_late_for_the_command_does_not_roll_back() {
 #[test]
 fn a_second_signal_after_the_end_of_the_command_rolls_back() {
     let stage = Stage::new();
-    let (_slow, child) = start_storing(&stage, &[]);
+    let (slow, child) = start_storing(&stage, &[]);
     send(libc::SIGTERM, number(&child));
     std::thread::sleep(Duration::from_secs(3));
     assert!(!stage.path("below/f1").exists(), "it is being stored still");
     send(libc::SIGTERM, number(&child));
+    slow.resume();
     finish(child)
         .assert_code(125)
         .assert_says(&["rolled back", "interrupted by SIGTERM"]);
@@ -359,7 +408,7 @@ fn a_second_signal_after_the_end_of_the_command_rolls_back() {
 #[test]
 fn signals_for_a_command_that_has_ended_change_nothing() {
     let stage = Stage::new();
-    let (_slow, child) = start_storing(&stage, &[]);
+    let (slow, child) = start_storing(&stage, &[]);
     for signal in [
         libc::SIGUSR1,
         libc::SIGUSR2,
@@ -370,6 +419,7 @@ fn signals_for_a_command_that_has_ended_change_nothing() {
         send(signal, number(&child));
     }
     assert!(!stage.path("below/f1").exists(), "it is being stored still");
+    slow.resume();
     finish(child).assert_code(0);
     assert!(stage.path("below/f10").exists());
 }
@@ -378,9 +428,10 @@ fn signals_for_a_command_that_has_ended_change_nothing() {
 #[test]
 fn a_signal_that_is_to_be_ignored_does_not_roll_back() {
     let stage = Stage::new();
-    let (_slow, child) = start_storing(&stage, &["nohup"]);
+    let (slow, child) = start_storing(&stage, &["nohup"]);
     send(libc::SIGHUP, number(&child));
     assert!(!stage.path("below/f1").exists(), "it is being stored still");
+    slow.resume();
     finish(child).assert_code(0);
     assert!(stage.path("below/f10").exists());
 }

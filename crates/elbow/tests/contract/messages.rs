@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use elbow_testkit::slowfs::{SlowFs, SlowOptions};
@@ -235,6 +236,13 @@ fn less_memory_than_works_is_told() {
     assert!(!said.assert_code(0).err.contains("raised"), "{said:?}");
 }
 
+/// Whether a job over a directory has this on the storage.
+fn is_staged(directory: &Path, name: &str) -> bool {
+    let entries = std::fs::read_dir(directory).expect("the directory of the job");
+    let mut staged = entries.map(|entry| entry.expect("an entry").path().join("new").join(name));
+    staged.any(|path| path.exists())
+}
+
 /// "rolling back the job in .", whatever directory that was.
 #[test]
 fn messages_name_the_directory() {
@@ -246,8 +254,8 @@ fn messages_name_the_directory() {
     let directory = stage.path("slow");
     let mut command = Command::new(ELBOW);
     command.args(["run", "--on", word(&directory), "--", "sh", "-c"]);
-    let mut job = stage.start(command.arg("cd ../slow; mkdir d; sleep 0.3; : > ../ready; exec sleep 100"));
-    wait_for("the command", || stage.path("ready").exists());
+    let mut job = stage.start(command.arg("cd ../slow; mkdir d; exec sleep 100"));
+    wait_for("a directory that is staged", || is_staged(&stage.path("below"), "d"));
     job.kill().expect("a signal");
     job.wait().expect("an end");
     slow.set_faults(vec!["rmdir:EIO".parse().expect("a fault")]);

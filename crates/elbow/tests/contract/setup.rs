@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::stage::{Said, word};
+use crate::stage::{Said, word, write_program};
 
 const NO_HEADERS: &str = "echo 'program.c:1:10: fatal error: stdio.h: No such file or directory' >&2; exit 1";
 const REFUSES: &str = "echo 'sorry' >&2; exit 1";
@@ -29,8 +29,7 @@ impl Machine {
         let apt_get = format!("echo \"$@\" >> {}/asked", word(machine.0.path()));
         for (name, script) in [("apt-get", apt_get.as_str())].iter().chain(programs) {
             let path = machine.0.path().join("bin").join(name);
-            fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("a program");
-            fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("a program");
+            write_program(&path, &format!("#!/bin/sh\n{script}\n"));
         }
         machine
     }

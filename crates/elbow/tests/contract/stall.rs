@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use elbow_testkit::slowfs::{SlowFs, SlowOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::interruption::{has_no_children, wait_for_probe};
 use crate::stage::{ELBOW, Said, Stage, Started, wait_for, word};
 
 /// Where the other process of this file shows which directory.
@@ -112,9 +113,24 @@ fn wait_for_quiet(stage: &Stage) {
     });
 }
 
-fn has_ended(process: &Path) -> bool {
-    let number = std::fs::read_to_string(process).expect("its number");
-    !Path::new("/proc").join(number.trim()).exists()
+/// The process of the command, which has written its number down.
+fn process_of_command(stage: &Stage) -> PathBuf {
+    let number = std::fs::read_to_string(stage.path("pid")).expect("its number");
+    Path::new("/proc").join(number.trim())
+}
+
+/// Waits until the command has waited for one and the same answer of its file system for a second.
+fn wait_for_the_wait(stage: &Stage) {
+    let read = |name| std::fs::read_to_string(process_of_command(stage).join(name)).unwrap_or_default();
+    let mut seen = (Vec::new(), Instant::now());
+    wait_for("the command to wait for the storage", || {
+        // Where it waits in the kernel, in which call, and after how many of them (proc(5)).
+        let now = ["wchan", "syscall", "io"].map(read).to_vec();
+        if now != seen.0 || now[0] != "request_wait_answer" {
+            seen = (now, Instant::now());
+        }
+        seen.1.elapsed() > Duration::from_secs(1)
+    });
 }
 
 /// Asks for the end, and waits for it: it comes, and not at once.
@@ -154,13 +170,13 @@ fn a_writer_that_waits_for_a_stopped_storage_can_be_ended() {
     wait_for_quiet(&stage);
     server.stop();
     std::fs::write(stage.path("go"), "").expect("a file");
-    std::thread::sleep(Duration::from_secs(2));
+    wait_for_the_wait(&stage);
     let said = ended(child);
     said.assert_code(143)
         .assert_says(&["has not answered for 30 s", "elbow recover"]);
     let dd = std::fs::read_to_string(stage.path("said")).expect("what dd said");
     assert!(!dd.contains("100+0 records out"), "it did not wait: {dd}");
-    wait_for("the end of the command", || has_ended(&stage.path("pid")));
+    wait_for("the end of the command", || !process_of_command(&stage).exists());
     assert_recoverable(&stage, &server);
 }
 
@@ -174,11 +190,11 @@ fn a_command_that_waits_for_the_first_answer_of_a_stopped_storage_can_be_ended()
     std::thread::sleep(Duration::from_millis(500));
     server.stop();
     std::fs::write(stage.path("go"), "").expect("a file");
-    std::thread::sleep(Duration::from_secs(1));
+    wait_for_the_wait(&stage);
     let said = ended(child);
     said.assert_code(143)
         .assert_says(&[r#""exit_code":143"#, "has not answered for 30 s"]);
-    wait_for("the end of the command", || has_ended(&stage.path("pid")));
+    wait_for("the end of the command", || !process_of_command(&stage).exists());
     assert_recoverable(&stage, &server);
 }
 
@@ -190,11 +206,14 @@ fn what_is_stored_on_a_stopped_storage_can_be_ended() {
     let script = "ls ../shown; : > ../ready; until [ -e ../go ]; do sleep 0.02; done; echo x > ../shown/f; : > ../over";
     let child = start(&stage, &[], script);
     wait_for("the command", || stage.path("ready").exists());
+    wait_for_probe(&child);
     std::thread::sleep(Duration::from_millis(500));
     server.stop();
     std::fs::write(stage.path("go"), "").expect("a file");
     wait_for("the end of the command", || stage.path("over").exists());
-    // In the first second after it, a signal is the command's.
+    // The signal probe ends when the end of the command is heard of.
+    wait_for("it to be heard of", || has_no_children(&child));
+    // In the first second after that, a signal is the command's.
     std::thread::sleep(Duration::from_secs(3));
     ended(child)
         .assert_code(125)

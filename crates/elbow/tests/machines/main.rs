@@ -34,6 +34,9 @@ const LIST: &str = "find . -mindepth 1 -printf '%P %y %m %l\\n' | sort; find . -
 const LIST_VISIBLE: &str = "find . -mindepth 1 -name '.elbow-*' -prune -o -mindepth 1 -printf '%P %y %m %l\\n' | sort
     find . -name '.elbow-*' -prune -o -type f -print | sort | xargs sha1sum";
 
+/// Takes the server off the network: IFF_UP is gone from the flags of its card. A program would have to be started first.
+const CUT_OFF: &str = "echo 0x1002 > /sys/class/net/eth0/flags";
+
 /// Kills that came too late for their moment are repeated so many times at most.
 const TRIES: usize = 4;
 
@@ -146,12 +149,12 @@ impl<'a> Pair<'a> {
             .run(&format!("cd {EXPORT} && find . -mindepth 1 -delete && {OLD}"));
     }
 
-    /// Both machines have a job; what a command has done is told to the storage a moment later.
+    /// So many jobs are on the export; what a command has done is told to the storage a moment later.
     #[track_caller]
-    fn await_two_jobs(&mut self) {
-        let two = "[ $(ls -d .elbow-*/job | wc -l) = 2 ]";
+    fn await_jobs(&mut self, count: usize) {
+        let are_there = format!("[ $(ls -d .elbow-*/job | wc -l) = {count} ]");
         self.server.run(&format!(
-            "cd {EXPORT} && for i in $(seq 400); do {two} && exit; sleep 0.05; done; ls -lA . .elbow-*; exit 1"
+            "cd {EXPORT} && for i in $(seq 400); do {are_there} && exit; sleep 0.05; done; ls -lA . .elbow-*; exit 1"
         ));
     }
 
@@ -195,7 +198,7 @@ fn assert_jobs_side_by_side(mount: &Mount) {
     pair.mount_client();
     let of_server = start_waiting(&mut pair.server, BESIDE);
     let of_client = start_waiting(&mut pair.client, JOB);
-    pair.await_two_jobs();
+    pair.await_jobs(2);
     pair.server.run(": > /run/go");
     pair.client.run(": > /run/go");
     assert_committed(&pair.server.finish(of_server));
@@ -212,7 +215,7 @@ fn assert_one_of_two_on_one_file(pair: &mut Pair) {
     }
     let of_server = start_waiting(&mut pair.server, "echo server > log");
     let of_client = start_waiting(&mut pair.client, "echo client > log");
-    pair.await_two_jobs();
+    pair.await_jobs(2);
     pair.client.run(": > /run/go");
     pair.server.run(": > /run/go");
     let ends = [pair.server.finish(of_server), pair.client.finish(of_client)];
@@ -258,6 +261,7 @@ fn assert_left_alone(mount: &Mount) {
     pair.restore();
     pair.mount_client();
     let job = start_waiting(&mut pair.client, JOB);
+    pair.await_jobs(1);
     let said = pair
         .server
         .try_run("hostname; cd /mnt/nfs && elbow recover . 2>&1")
@@ -347,9 +351,11 @@ fn kill_at(pair: &mut Pair, moment: Moment) {
     pair.mount_client();
     pair.client
         .start(&format!("cd /mnt/nfs && elbow run -- sh -ec '{JOB}; sleep 2'"));
-    let wait = format!("cd {EXPORT}; until {}; do :; done", moment.condition());
+    // Until it is killed the client would do more, so that the server hears nothing of it from that moment on.
+    let wait = format!("cd {EXPORT}; until {}; do :; done; {CUT_OFF}", moment.condition());
     pair.server.run(&wait);
     pair.replace_client();
+    pair.server.run("ip link set eth0 up");
 }
 
 /// `elbow recover` on the other machine, until it ends the job.

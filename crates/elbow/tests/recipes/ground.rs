@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -85,10 +84,15 @@ impl Ground {
         fs::write(place, text).expect("room");
     }
 
-    /// Writes a program.
+    /// Writes a program, by a child: what other tests start meanwhile has a descriptor of ours for a moment, and a program that somebody can write to
+    /// cannot be run (ETXTBSY).
     pub(crate) fn write_program(&self, name: &str, text: &str) {
-        self.write(name, text);
-        fs::set_permissions(self.path(name), PermissionsExt::from_mode(0o755)).expect("a mode");
+        let place = self.path(name);
+        fs::create_dir_all(place.parent().expect("a directory")).expect("a directory");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", r#"printf %s "$1" > "$0" && chmod 755 "$0""#]);
+        let written = shell.arg(place).arg(text).status();
+        assert!(written.expect("a shell").success(), "{name}");
     }
 
     /// Content of a file, empty where there is none.

@@ -54,7 +54,9 @@ fn of_any_run(printed: &str) -> String {
 
 #[test]
 fn the_first_commands_print_what_it_says() {
-    let ground = Ground::new(&[]);
+    let mut ground = Ground::new(&[]);
+    // Where storing takes longer than five seconds, lines would tell of it.
+    ground.set("ELBOW_PROGRESS", "never");
     ground.run(PREPARE).assert_code(0);
     let mut page = Page::new(README);
     assert!(

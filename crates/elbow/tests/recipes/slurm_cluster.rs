@@ -8,6 +8,11 @@ use std::process::{Child, Command, Stdio};
 
 use crate::ground::{Ground, fixture, unavailable, until};
 
+/// So often it is begun with other ports at most.
+const TRIES: usize = 5;
+/// Directories of Slurm's, which are empty when it begins.
+const PLACES: [&str; 3] = ["state", "spool", "log"];
+
 /// See the module's header.
 pub(crate) struct Cluster {
     /// Where its users are.
@@ -34,19 +39,27 @@ impl Cluster {
             ),
         );
         ground.set("SLURM_CONF", ground.path("slurm.conf").display().to_string());
-        ground.write("slurm.conf", &configuration(&ground, &plugins));
-        for place in ["state", "spool"] {
-            fs::create_dir(ground.path(place)).expect("a directory");
-        }
         let mut cluster = Self {
             ground,
             daemons: Vec::new(),
         };
-        cluster.start_daemons(&root);
-        Some(cluster)
+        cluster.start_munge(&root);
+        for _ in 0..TRIES {
+            let configuration = configuration(&cluster.ground, &plugins);
+            cluster.ground.write("slurm.conf", &configuration);
+            for place in PLACES {
+                cluster.ground.empty(place);
+            }
+            if cluster.start_slurm(&root) {
+                return Some(cluster);
+            }
+            // But munge, which has no port.
+            cluster.kill_daemons(1);
+        }
+        panic!("somebody else took one of its ports {TRIES} times");
     }
 
-    fn start_daemons(&mut self, root: &Path) {
+    fn start_munge(&mut self, root: &Path) {
         self.ground
             .run("head -c 1024 /dev/urandom >munge.key; chmod 600 munge.key")
             .assert_code(0);
@@ -61,15 +74,35 @@ impl Cluster {
             &[&["--foreground", "--force"][..], &own.each_ref().map(String::as_str)].concat(),
         );
         until("munge", || self.ground.path("munge.socket").exists());
+    }
+
+    /// Whether its daemons have started: no, where somebody else has taken a port meanwhile.
+    fn start_slurm(&mut self, root: &Path) -> bool {
         self.start_daemon(&daemon(root, "slurmctld"), &["-D"]);
         let steps = daemon(root, "slurmstepd").display().to_string();
         self.start_daemon(&daemon(root, "slurmd"), &["-D", "-d", &steps]);
+        let mut is_idle = false;
         until("a node that is idle", || {
-            self.ground
-                .run("sinfo --noheader --format %T || true")
-                .said
-                .contains("idle")
+            let nodes = self.ground.run("sinfo --noheader --format %T || true");
+            is_idle = nodes.said.contains("idle");
+            is_idle || self.lacks_a_port()
         });
+        is_idle
+    }
+
+    /// Whether a daemon has ended because somebody else has its port.
+    fn lacks_a_port(&mut self) -> bool {
+        let has_ended = |daemon: &mut Child| daemon.try_wait().expect("its state").is_some();
+        let said = ["log/slurmctld", "log/slurmd"].map(|name| self.ground.read(name));
+        self.daemons.iter_mut().any(has_ended) && said.concat().contains("Address already in use")
+    }
+
+    /// From this one on, in the order in which they were started.
+    fn kill_daemons(&mut self, first: usize) {
+        for mut daemon in self.daemons.drain(first..).rev() {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
     }
 
     fn start_daemon(&mut self, program: &Path, options: &[&str]) {
@@ -109,10 +142,7 @@ impl Drop for Cluster {
         let _ = self
             .ground
             .run("rm -f wait; scancel --user \"$(id -un)\"; for i in $(seq 50); do [ -n \"$(squeue --noheader)\" ] || break; sleep 0.1; done");
-        for daemon in self.daemons.iter_mut().rev() {
-            let _ = daemon.kill();
-            let _ = daemon.wait();
-        }
+        self.kill_daemons(0);
     }
 }
 
@@ -155,8 +185,8 @@ StateSaveLocation={place}/state
 SlurmdSpoolDir={place}/spool
 SlurmctldPidFile={place}/slurmctld.pid
 SlurmdPidFile={place}/slurmd.pid
-SlurmctldLogFile={place}/slurmctld.log
-SlurmdLogFile={place}/slurmd.log
+SlurmctldLogFile={place}/log/slurmctld
+SlurmdLogFile={place}/log/slurmd
 PluginDir={}
 ProctrackType=proctrack/linuxproc
 SelectType=select/cons_tres

@@ -194,11 +194,10 @@ fn there_is_nothing_to_resume_before_a_sort_and_after_it() {
 /// A sort that was killed in the middle: some of the input is freed.
 fn killed() -> (Testbed, Vec<u8>) {
     let input = megabytes(MEGABYTES, 2);
-    let testbed = Testbed::with(&input);
-    let mut child = testbed.start_and_wait_until_it_frees();
-    child.kill().expect("its end");
-    child.wait().expect("its end");
-    assert!(testbed.is_begun(), "it was too quick to be killed");
+    let testbed = Testbed::new();
+    let held = testbed.start_and_hold(&input);
+    drop(held); // by SIGKILL
+    assert!(testbed.is_begun());
     (testbed, input)
 }
 
@@ -235,14 +234,15 @@ fn a_dry_run_of_a_resume_is_refused() {
 #[test]
 fn of_two_that_sort_or_resume_at_once_one_is_refused() {
     let input = megabytes(40, 3);
-    let testbed = Testbed::with(&input);
-    let child = testbed.start_and_wait_until_it_frees();
+    let testbed = Testbed::new();
+    // It keeps its lock while it is stopped.
+    let first = testbed.start_and_hold(&input);
     let message = format!(
         "{}: another process is sorting this file",
         testbed.path("data").display()
     );
     let said = [testbed.resume(), testbed.sort_in_place(&[])];
-    Said::of_child(child).assert_code(0);
+    first.go_on().assert_code(0);
     for said in said {
         said.assert_refused(&[&message]);
     }

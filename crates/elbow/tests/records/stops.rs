@@ -16,9 +16,9 @@ fn a_signal_stops_a_sort_in_place_that_says_how_to_go_on() {
         let input = megabytes(MEGABYTES, 1);
         let testbed = Testbed::with(&input);
         let before = testbed.identity("data");
-        let child = testbed.start_and_wait_until_it_frees();
-        kill_process(Pid::from_child(&child), signal).expect("a signal");
-        let said = Said::of_child(child);
+        let child = testbed.start_and_hold(&input);
+        child.send(signal);
+        let said = child.go_on();
         assert_eq!(
             (said.code, said.err.as_str()),
             (

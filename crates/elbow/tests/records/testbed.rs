@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tempfile::TempDir;
 
 pub(crate) const ELBOW: &str = env!("CARGO_BIN_EXE_elbow");
@@ -15,6 +16,8 @@ pub(crate) const RECORD_BYTES: usize = 24;
 pub(crate) const ORDER: [&str; 6] = ["--record", "24", "--key", "0:4:u32le", "-S", "8M"];
 /// After this, what is waited for is taken for lost.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Sorts that were over too soon for what was to be done to them are repeated so many times at most.
+pub(crate) const TRIES: usize = 20;
 
 /// Records with a number each, so that a lost, doubled or misplaced one shows, and keys of which some are equal.
 pub(crate) fn records(count: usize, seed: u64) -> Vec<u8> {
@@ -209,12 +212,67 @@ impl Testbed {
         self.path("data.elbow-sort/manifest").exists()
     }
 
-    /// Starts a sort of `data` in place and waits until a part of the input is freed.
-    pub(crate) fn start_and_wait_until_it_frees(&self) -> Child {
-        let child = self.start_in_place();
-        let file = fs::File::open(self.path("data")).expect("the file");
-        wait_for("the first hole", || !begins_with_data(&file));
-        child
+    /// Starts a sort in place of these records, in the file `data`, and stops it (SIGSTOP) where a part of the input is freed. On a busy machine a sort may
+    /// be over before we look, or before we can stop it: then another one is started.
+    pub(crate) fn start_and_hold(&self, records: &[u8]) -> Held {
+        for _ in 0..TRIES {
+            self.write("data", records);
+            let child = self.start_in_place();
+            let file = fs::File::open(self.path("data")).expect("the file");
+            wait_for("the first hole", || !begins_with_data(&file) || has_ended(&child));
+            let held = Held::stop(child);
+            if self.is_begun() && !begins_with_data(&file) {
+                return held;
+            }
+            held.go_on().assert_code(0);
+        }
+        panic!("{TRIES} sorts were too quick to be stopped");
+    }
+}
+
+/// Whether a child has ended. It keeps its number, as nobody has waited for it.
+fn has_ended(child: &Child) -> bool {
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(Pid::from_child(child)), ended)
+        .expect("a child")
+        .is_some()
+}
+
+/// A process that is stopped until it goes on; killed when dropped.
+pub(crate) struct Held(Option<Child>);
+
+impl Held {
+    /// Returns when all its threads have stopped, or it has ended.
+    fn stop(child: Child) -> Self {
+        let held = Self(Some(child));
+        held.send(Signal::STOP);
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(held.process()), stopped).expect("a child");
+        held
+    }
+
+    fn process(&self) -> Pid {
+        Pid::from_child(self.0.as_ref().expect("it is held"))
+    }
+
+    /// Sends it a signal, which it gets when it goes on.
+    pub(crate) fn send(&self, signal: Signal) {
+        kill_process(self.process(), signal).expect("a signal");
+    }
+
+    /// Lets it go on to its end.
+    pub(crate) fn go_on(mut self) -> Said {
+        self.send(Signal::CONT);
+        Said::of_child(self.0.take().expect("it is held"))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
