@@ -50,6 +50,15 @@ static long forked(void)
     return waitpid(child, &status, 0) == child ? status : -1;
 }
 
+/* The next line. A signal that came too late to end a wait ends none of this. */
+static char *next_line(char *line, int size)
+{
+    char *got;
+    while (!(got = fgets(line, size, stdin)) && ferror(stdin) && errno == EINTR)
+        clearerr(stdin);
+    return got;
+}
+
 static long step(char what, long *a, char **files)
 {
     struct itimerval timer = {{0, 0}, {a[0] / 1000, a[0] % 1000 * 1000}};
@@ -101,7 +110,7 @@ int main(int argc, char **argv)
     action.sa_handler = nothing;
     sigaction(SIGALRM, &action, NULL);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    while (fgets(line, sizeof line, stdin)) {
+    while (next_line(line, sizeof line)) {
         char what = 0;
         long a[7] = {0}, result;
         if (sscanf(line, "%c %ld %ld %ld %ld %ld %ld %ld", &what, a, a + 1, a + 2, a + 3, a + 4, a + 5, a + 6) < 1)

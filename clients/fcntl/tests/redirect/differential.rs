@@ -4,7 +4,7 @@
 //! the way F_GETLK tells of (two processes here, and their fcntl locks only), and who passes whom in a queue (while
 //! somebody waits, the others only give locks up). `SEED=n` repeats a case, `ROUNDS=n` runs so many.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use elbow_testkit::cases::seeds;
 use rand::rngs::StdRng;
@@ -16,6 +16,8 @@ const STEPS: usize = 150;
 /// The end of a session by the end of its last socket reaches the service a moment later.
 const CATCH_UP: Duration = Duration::from_millis(10);
 const CATCH_UP_TRIES: u32 = 500;
+/// Between two signals to somebody who may not have begun to wait when the first one came.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// What a case may do.
 #[derive(Clone, Copy)]
@@ -27,7 +29,9 @@ struct CaseOptions {
     forks: bool,
 }
 
-struct Comparison {
+struct Comparison<'a> {
+    /// Where the kernel's locks are.
+    native_dir: &'a TestDir,
     native: Vec<Stepper>,
     redirected: Vec<Stepper>,
     options: CaseOptions,
@@ -49,6 +53,7 @@ fn check_seed(options: CaseOptions, seed: u64) {
             .collect()
     };
     let mut comparison = Comparison {
+        native_dir: &native,
         native: start(&native),
         redirected: start(&redirected),
         options,
@@ -119,7 +124,7 @@ fn random_lock(rng: &mut StdRng, slot: i32, options: CaseOptions) -> String {
     format!("l {slot} {of_description} {command} {l_type} {whence} {start} {length}")
 }
 
-impl Comparison {
+impl Comparison<'_> {
     fn both(&mut self, process: usize, step: &str, rng: &mut StdRng) {
         let native = match waits(step) {
             true => self.wait(process, step, rng),
@@ -155,8 +160,7 @@ impl Comparison {
                 assert_eq!(self.redirected[other].run(&close), expected, "process {other}: {close}");
             }
         }
-        // A lock of one of its own descriptions is in its way: only it could give that up.
-        let Some(expected) = self.native[process].answer(Duration::from_millis(300)) else {
+        let Some(expected) = self.answer_unless_waiting(process) else {
             return self.end_waiting(process);
         };
         let found = self.redirected[process].answer(PATIENCE);
@@ -168,14 +172,34 @@ impl Comparison {
         None
     }
 
-    fn end_waiting(&mut self, process: usize) -> Option<String> {
-        for world in [&mut self.native, &mut self.redirected] {
-            #[allow(unsafe_code)]
-            // SAFETY: sends a signal, which the program handles, to a child of ours.
-            unsafe {
-                libc::kill(world[process].pid.parse().unwrap(), libc::SIGALRM);
+    /// The kernel's answer to the only one who may wait, when the others have nothing any more. None: a lock of one of its own descriptions is in its way,
+    /// which only it could give up.
+    fn answer_unless_waiting(&self, process: usize) -> Option<String> {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.native[process].answer(CATCH_UP);
+            if answer.is_some() || self.native_dir.kernel_locks().iter().any(|line| line.contains("->")) {
+                return answer;
             }
-            assert_eq!(world[process].answer(PATIENCE).as_deref(), Some("-1 4"), "EINTR");
+            assert!(Instant::now() < give_up, "process {process} neither answers nor waits");
+        }
+    }
+
+    fn end_waiting(&mut self, process: usize) -> Option<String> {
+        for world in [&self.native, &self.redirected] {
+            let give_up = Instant::now() + PATIENCE;
+            let answer = loop {
+                #[allow(unsafe_code)]
+                // SAFETY: sends a signal, which the program handles, to a child of ours.
+                unsafe {
+                    libc::kill(world[process].pid.parse().unwrap(), libc::SIGALRM);
+                }
+                match world[process].answer(AGAIN) {
+                    None if Instant::now() < give_up => {}
+                    answer => break answer,
+                }
+            };
+            assert_eq!(answer.as_deref(), Some("-1 4"), "EINTR");
         }
         None
     }

@@ -5,7 +5,7 @@ use crate::test_dir::{TestDir, complained, said};
 
 /// What all programs begin with: `tries(code)` runs code in a fresh process, and says whether it got its lock.
 const BEGIN: &str = r#"
-import fcntl, os, sys, time, struct, signal, threading, subprocess, errno
+import fcntl, os, sys, time, struct, signal, socket, threading, subprocess, errno, re
 F = os.path.abspath("f")
 open(F, "a").close()
 def fresh(code):
@@ -19,6 +19,19 @@ def soon(what):
         if what(): return True
         time.sleep(0.02)
     return False
+def waiting():
+    # How many wait for a lock of the file: by the kernel's list, or by the status for which the service is asked after a hello.
+    if "ELBOW_LOCKS" not in os.environ:
+        inode = ":%d " % os.stat(F).st_ino
+        return sum("->" in line and inode in line for line in open("/proc/locks"))
+    with socket.socket(socket.AF_UNIX) as service:
+        service.connect(os.environ["ELBOW_LOCKS"][len("unix:"):])
+        for payload in (b"\1ELBOWLCK\1\0\0" + bytes(16), b"\x18\1"):
+            service.sendall(struct.pack("<I", len(payload)) + payload)
+        said, queued = b"", None
+        while not queued:
+            said += service.recv(65536); queued = re.search(rb'"queued":(\d+)[,}]', said)
+    return int(queued[1])
 def ofd(f, l_type, command=None):
     # Linux: F_OFD_SETLK 37
     return fcntl.fcntl(f, command or 37, struct.pack("hhqqi4x", l_type, 0, 0, 0, 0))
@@ -135,11 +148,11 @@ if child == 0:
     f = open(F, "r+"); fcntl.lockf(f, fcntl.LOCK_EX, 1, 1); os.write(w, b"x")
     fcntl.lockf(f, fcntl.LOCK_EX, 1, 0)
     os._exit(0)
-os.read(r, 1); time.sleep(0.5)
+os.read(r, 1); print(soon(lambda: waiting() == 1))
 print(fails(lambda: fcntl.lockf(f, fcntl.LOCK_EX, 1, 1)))
 f.close(); os.waitpid(child, 0)
 "#,
-        "EDEADLOCK\n",
+        "True\nEDEADLOCK\n",
     );
 }
 
@@ -222,17 +235,22 @@ fn signals_end_a_wait_as_the_handler_wants() {
         r#"
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
-r, w = os.pipe()
+r, w = os.pipe(); signals, caught = os.pipe(); os.set_blocking(caught, False)
 child = os.fork()
 if child == 0:
-    f = open(F, "r+"); fcntl.lockf(f, fcntl.LOCK_EX); os.write(w, b"x"); time.sleep(2); os._exit(0)
+    os.close(caught)
+    f = open(F, "r+"); fcntl.lockf(f, fcntl.LOCK_EX); os.write(w, b"x")
+    for _ in range(5): os.read(signals, 1)
+    os._exit(0)
 os.read(r, 1)
 f = open(F, "r+"); flock = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
 def wait(restart):
     signal.signal(signal.SIGALRM, lambda *a: None); signal.siginterrupt(signal.SIGALRM, not restart)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    return libc.fcntl(f.fileno(), fcntl.F_SETLKW, ctypes.c_char_p(flock)), errno.errorcode.get(ctypes.get_errno())
-print(wait(False)); ctypes.set_errno(0); print(wait(True))
+    signal.setitimer(signal.ITIMER_REAL, 0.3, 0.05) # Again and again: the first may come before it waits.
+    answer = libc.fcntl(f.fileno(), fcntl.F_SETLKW, ctypes.c_char_p(flock)), errno.errorcode.get(ctypes.get_errno())
+    signal.setitimer(signal.ITIMER_REAL, 0); return answer
+print(wait(False)); ctypes.set_errno(0)
+signal.set_wakeup_fd(caught, warn_on_full_buffer=False); print(wait(True)) # The child holds it until so many have come.
 "#,
         "(-1, 'EINTR')\n(0, None)\n",
     );

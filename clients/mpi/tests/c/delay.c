@@ -2,7 +2,8 @@
  * Preloaded in tests: makes every write to a file take a while and in pieces, as storage far away does, so that accesses
  * that are not atomic tear in every run and not in one of ten. WRITE_DELAY_US: how long to sleep in each. With NO_LOCKS set
  * there are no locks on files either, as on many file systems: fcntl says ENOLCK. delay_writes() is how many writes there were. From
- * delay_from_now(microseconds) on each write takes that long, and each read.
+ * delay_from_now(microseconds) on each write takes that long, and each read. From delay_until(path) on each write to a file whose first byte
+ * is no zero waits, before that, until there is a file of that name.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -32,13 +33,28 @@ void delay_from_now(int microseconds) {
     delay = read_delay = microseconds;
 }
 
+static const char *awaited;
+
+void delay_until(const char *path) {
+    awaited = path;
+}
+
 static void dawdle_reading(int fd) {
     if (read_delay > 0 && is_file(fd))
         usleep((useconds_t)read_delay);
 }
 
+#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+static int has_begun(int fd) {
+    char first = 0;
+    return is_file(fd) && NEXT(pread)(fd, &first, 1, 0) == 1 && first != 0;
+}
+
 static void dawdle(int fd) {
     writes += is_file(fd);
+    while (awaited && has_begun(fd) && access(awaited, F_OK) != 0)
+        usleep(1000);
     if (delay < 0) {
         const char *text = getenv("WRITE_DELAY_US");
         delay = text ? atoi(text) : 0;
@@ -46,8 +62,6 @@ static void dawdle(int fd) {
     if (delay > 0 && is_file(fd))
         usleep((useconds_t)delay);
 }
-
-#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
 ssize_t write(int fd, const void *data, size_t length) {
     dawdle(fd);

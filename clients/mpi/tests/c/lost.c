@@ -1,10 +1,10 @@
 /*
  * A sieved write whose lock is lost before it is through: what was read of the gaps is not written back any more.
  *
- *     lost FILE        one process; ELBOW_MPI_SIEVING=always, and writes that take a while
+ *     lost FILE BROKEN        one process; ELBOW_MPI_SIEVING=always, and writes that take a while
  *
- * Makes a file of zeros, and writes CHUNKS chunks of pieces with gaps in one access in atomic mode. Prints "lost as it should be" when that
- * fails, and how many writes it made.
+ * Makes a file of zeros, and writes CHUNKS chunks of pieces with gaps in one access in atomic mode; of what follows the first of them nothing is
+ * written before there is a file BROKEN. Prints "lost as it should be" when that fails, and how many writes it made.
  */
 #define _GNU_SOURCE
 #include "fail.h"
@@ -17,8 +17,9 @@ enum { PIECE = 3 << 10, STRIDE = 4 << 10, CHUNK = 4 << 20, CHUNKS = 10, PIECES =
 int main(int argc, char **argv) {
     CHECK(MPI_Init(&argc, &argv));
     long (*writes)(void) = (long (*)(void))dlsym(RTLD_DEFAULT, "delay_writes");
-    if (argc != 2 || !writes)
-        fail("usage: lost FILE, with delay.so preloaded");
+    void (*delay_until)(const char *) = (void (*)(const char *))dlsym(RTLD_DEFAULT, "delay_until");
+    if (argc != 3 || !writes || !delay_until)
+        fail("usage: lost FILE BROKEN, with delay.so preloaded");
     char *data = calloc(CHUNKS, CHUNK), text[MPI_MAX_ERROR_STRING];
     int length;
     MPI_File file;
@@ -31,6 +32,7 @@ int main(int argc, char **argv) {
     CHECK(MPI_File_set_view(file, 0, MPI_BYTE, type, "native", MPI_INFO_NULL));
     memset(data, 'n', (size_t)PIECES * PIECE);
     long before = writes();
+    delay_until(argv[2]);
     int code = MPI_File_write_at(file, 0, data, PIECES * PIECE, MPI_BYTE, MPI_STATUS_IGNORE);
     printf("%ld writes\n", writes() - before);
     if (code == MPI_SUCCESS)

@@ -195,10 +195,10 @@ fn who_loses_the_lock_writes_back_no_gaps_any_more() {
             ranks: 1,
             service: Some(&service.url),
             variable: Some((VARIABLE, "always")),
-            write_delay_us: 300_000,
+            write_delay_us: 500_000, // So that it hears of it while it writes what was on the way.
             ..Run::default()
         };
-        let data = testbed.data();
+        let (data, broken_note) = (testbed.data(), testbed.path().join("broken"));
         let (is_over, lost) = (AtomicBool::new(false), AtomicU64::new(0));
         let output = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -209,9 +209,10 @@ fn who_loses_the_lock_writes_back_no_gaps_any_more() {
                 let client = Client::connect(&service.url).unwrap();
                 let broken = client.break_locks(&file_name(&data).unwrap(), None, true).unwrap();
                 assert_eq!(broken.len(), 1, "{}: it held nothing", mpi.name);
+                std::fs::write(&broken_note, "").unwrap();
                 lost.store(write_into_gap(&data, &is_over), Ordering::Relaxed);
             });
-            let output = testbed.run(&mpi, how, &program, &[]);
+            let output = testbed.run(&mpi, how, &program, &[broken_note.to_str().unwrap()]);
             is_over.store(true, Ordering::Relaxed);
             output
         });

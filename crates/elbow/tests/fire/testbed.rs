@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use elbow_lock::{Address, Client, Credentials, LockError, Options};
+use elbow_lock::{Address, Client, Credentials, LockError, Options, UpstreamSilent};
 use tempfile::TempDir;
 
 use super::PATIENCE;
@@ -149,8 +149,8 @@ impl Testbed {
         self.service = Some(Service { process, _said: said });
     }
 
-    /// A client of our own, at any of the addresses. A proxy does not listen while it has no session at the service, whose lease a busy
-    /// machine may let it miss at any time.
+    /// A client of our own, at any of the addresses. A proxy does not listen while it has no session at the service, and lets nobody in when it is late
+    /// with the lease of one: a busy machine may let it miss that at any time.
     pub(crate) fn client(&self, address: &str) -> Client {
         let address: Address = address.parse().unwrap();
         let mut options = Options {
@@ -164,7 +164,7 @@ impl Testbed {
         let give_up = Instant::now() + PATIENCE;
         loop {
             match Client::connect_with(address.clone(), options.clone()) {
-                Err(LockError::Unreachable { .. }) if Instant::now() < give_up => std::thread::sleep(PAUSE),
+                Err(error) if is_away(&error) && Instant::now() < give_up => std::thread::sleep(PAUSE),
                 connected => return connected.unwrap(),
             }
         }
@@ -180,6 +180,15 @@ impl Testbed {
             &status[part][name]
         };
         found.as_u64().unwrap_or_else(|| panic!("no {name} in {status}"))
+    }
+}
+
+/// Whether somebody else may be let in later.
+fn is_away(error: &LockError) -> bool {
+    match error {
+        LockError::Unreachable { .. } => true,
+        LockError::Rejected { why, .. } => why.contains(&UpstreamSilent.to_string()),
+        _ => false,
     }
 }
 

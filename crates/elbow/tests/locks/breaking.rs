@@ -145,6 +145,7 @@ fn what_is_broken_is_granted_to_others_when_its_holder_has_given_it_back() {
     assert!(next.token() > token, "{:?} after {token:?}", next.token());
     next.finish().unwrap();
     other.finish().unwrap();
+    until("they are given back", || lockd.total("holds") == 0); // The service may hear of it later than of what follows.
     let (code, out, _) = run(&mut lockd.elbow(&["lock", "break", "f"]));
     assert_eq!(code, Some(0));
     assert!(out.contains("nobody holds a lock on it"), "{out}");
@@ -196,7 +197,8 @@ fn with_force_what_is_broken_is_granted_at_once_with_a_larger_token() {
     assert_eq!(code, Some(0));
     let next = hold(&lockd.client(), &file, Wait::Try).unwrap();
     assert!(next.token() > held.token());
-    assert!(matches!(held.check(), Err(LockError::Lost { .. })));
+    // Others are told at the same time.
+    until("it hears of it", || matches!(held.check(), Err(LockError::Lost { .. })));
     drop(held); // Its farewell ends nothing of others.
     next.finish().unwrap();
 }
@@ -238,9 +240,11 @@ fn a_session_that_holds_other_files_is_broken_only_by_its_number() {
 fn over_tcp_what_a_stopped_holder_had_is_free_when_its_lease_is_over() {
     let lockd = Lockd::start(&["--listen", "tcp:127.0.0.1:0", "--ttl", "2s"]);
     let tcp = lockd.addresses[1].to_string();
-    let words = ["lock", "hold", "--server", &tcp, "f", "--", "sleep", "60"];
+    let script = "touch begun; exec sleep 60";
+    let words = ["lock", "hold", "--server", &tcp, "f", "--", "sh", "-c", script];
     let mut holder = lockd.elbow(&words).stderr(Stdio::null()).spawn().unwrap();
-    until("it holds", || lockd.total("holds") == 1);
+    // One that was granted it and does not know that yet would ask again.
+    until("its command runs", || lockd.directory.path().join("begun").exists());
     signal(&holder, Signal::STOP);
     let (code, out, error) = run(&mut lockd.elbow(&["lock", "break", "f", "--wait", "20s"]));
     assert_eq!(code, Some(0), "{out}{error}");
@@ -294,7 +298,12 @@ fn another_users_locks_cannot_be_broken() {
     let file = name(&lockd);
     // Where another user reaches it, wherever this was built.
     let program = lockd.directory.path().join("elbow");
-    std::fs::copy(env!("CARGO_BIN_EXE_elbow"), &program).unwrap();
+    // Not by this process: what another test forks meanwhile would have it open for writing, and nobody could start it.
+    let copy = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_elbow"))
+        .arg(&program)
+        .status();
+    assert!(copy.unwrap().success());
     let as_user = |uid: u32, words: &[&str]| {
         let mut command = Command::new(&program);
         command
@@ -311,11 +320,14 @@ fn another_users_locks_cannot_be_broken() {
     held.finish().unwrap();
     until("it is given back", || lockd.total("holds") == 0); // The service may hear of it later than of what follows.
 
-    let mut theirs = as_user(4242, &["lock", "hold", "f", "--", "sleep", "60"])
+    let mut theirs = as_user(4242, &["lock", "hold", "f", "--", "sh", "-c", "echo; exec sleep 60"])
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    until("it holds", || lockd.total("holds") == 1);
+    // Its command says so; one that was granted it and does not know that yet would ask again.
+    let said = theirs.stdout.as_mut().unwrap().read(&mut [0]);
+    assert_eq!(said.unwrap(), 1, "it holds");
     let (code, _, error) = run(&mut as_user(4243, &["lock", "break", "f"]));
     assert_eq!(code, Some(125));
     assert!(error.contains("uid 4242, whose lock it is"), "{error}");

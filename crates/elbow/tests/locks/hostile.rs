@@ -153,7 +153,7 @@ fn a_million_ranges_are_granted_where_requests_may_be_long() {
     let refused = byte(last - 1, Wait::Try).unwrap_err().to_string();
     assert!(refused.contains("somebody else holds it"), "{refused}");
     byte(last, Wait::Try).unwrap().finish().unwrap();
-    assert_eq!(lockd.total("holds"), 1);
+    until("it is given back", || lockd.total("holds") == 1); // Of an unlock there is no answer.
     hold.finish().unwrap();
     byte(last - 1, Wait::For(10_000)).unwrap().finish().unwrap();
 }

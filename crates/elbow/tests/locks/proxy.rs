@@ -208,16 +208,17 @@ fn no_two_clients_of_a_proxy_work_on_the_same_bytes_while_the_service_is_killed(
 
 #[test]
 fn a_stopped_proxy_loses_its_clients_locks_before_others_get_them() {
-    let lockd = Lockd::start(&["--listen", "tcp:127.0.0.1:0", "--ttl", "800ms"]);
+    // Long enough for all three processes to be given a processor in time.
+    let lockd = Lockd::start(&["--listen", "tcp:127.0.0.1:0", "--ttl", "4s"]);
     let proxy = Proxy::start(&lockd, &lockd.addresses[1].to_string());
     let client = proxy.client();
     let hold = client.lock("/f", piece(0), LockMode::Exclusive, Wait::Try).unwrap();
-    std::thread::sleep(Duration::from_millis(1_500));
+    std::thread::sleep(Duration::from_secs(5));
     hold.check().unwrap(); // Renewed through the proxy.
     proxy.signal(Signal::STOP);
     let other = lockd
         .client()
-        .lock("/f", piece(0), LockMode::Exclusive, Wait::For(5_000))
+        .lock("/f", piece(0), LockMode::Exclusive, Wait::For(30_000))
         .unwrap();
     assert!(matches!(hold.check(), Err(LockError::Lost { .. })));
     other.finish().unwrap();
@@ -228,16 +229,20 @@ fn a_stopped_proxy_loses_its_clients_locks_before_others_get_them() {
 /// wrote under them.
 #[test]
 fn the_locks_of_a_killed_proxys_clients_are_kept_for_a_lease() {
-    let lockd = Lockd::start(&["--ttl", "800ms"]);
+    let lockd = Lockd::start(&["--ttl", "5s"]);
     let proxy = Proxy::start(&lockd, &lockd.address());
-    let hold = proxy
-        .client()
-        .lock("/f", piece(0), LockMode::Exclusive, Wait::Try)
+    let (client, other) = (proxy.client(), lockd.client());
+    let hold = client.lock("/f", piece(0), LockMode::Exclusive, Wait::Try).unwrap();
+    // What it waits for is taken back when the service sees it die.
+    let in_the_way = other.lock("/f", piece(1), LockMode::Exclusive, Wait::Try).unwrap();
+    let name = file_name("/f".as_ref()).unwrap();
+    let _waits = client
+        .ask(Owner(1), name, piece(1), LockMode::Exclusive, Wait::Forever)
         .unwrap();
+    until("the proxy waits", || lockd.total("queued") == 1);
     hold.check().unwrap();
     proxy.signal(Signal::KILL);
-    std::thread::sleep(Duration::from_millis(300)); // For the service to see it.
-    let other = lockd.client();
+    until("the service has seen it", || lockd.total("queued") == 0);
     let at_once = other.lock("/f", piece(0), LockMode::Exclusive, Wait::Try);
     assert!(matches!(at_once, Err(LockError::Refused { .. })), "{at_once:?}");
     assert!(matches!(
@@ -245,10 +250,11 @@ fn the_locks_of_a_killed_proxys_clients_are_kept_for_a_lease() {
         Err(LockError::Lost { .. } | LockError::Unreachable { .. })
     ));
     other
-        .lock("/f", piece(0), LockMode::Exclusive, Wait::For(5_000))
+        .lock("/f", piece(0), LockMode::Exclusive, Wait::For(30_000))
         .unwrap()
         .finish()
         .unwrap();
+    in_the_way.finish().unwrap();
 }
 
 /// The story: a proxy kept whatever its clients made it keep.
