@@ -11,6 +11,8 @@ use std::io::{IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -33,13 +35,34 @@ impl FarWorker for SlowOpener {
     }
 }
 
+/// Says that it has begun, and does nothing until it is told to.
+struct HeldWorker {
+    has_begun: SyncSender<()>,
+    may_go_on: Mutex<Receiver<()>>,
+}
+
+impl FarWorker for HeldWorker {
+    fn work(&self, _: &[Handle], _: &[u8], _: Vec<u8>) -> Result<Worked, Errno> {
+        let _ = self.has_begun.send(());
+        let _ = self.may_go_on.lock().unwrap().recv();
+        Ok(Worked {
+            made: Vec::new(),
+            answer: Vec::new(),
+        })
+    }
+}
+
 type Served = JoinHandle<Result<(), ServeError>>;
 
 fn serve(stream: UnixStream, root: &Path) -> Served {
+    serve_by(SlowOpener, stream, root)
+}
+
+fn serve_by(worker: impl FarWorker + 'static, stream: UnixStream, root: &Path) -> Served {
     let root = RealStorage::open_root(root).unwrap();
     std::thread::spawn(move || {
         let to = stream.try_clone().unwrap();
-        greeted(stream, to)?.serve(&RealStorage, root, &SlowOpener)
+        greeted(stream, to)?.serve(&RealStorage, root, &worker)
     })
 }
 
@@ -276,7 +299,13 @@ fn whoever_waits_when_the_connection_ends_hears_of_it() {
     let place = tempfile::tempdir().unwrap();
     let (near, far) = UnixStream::pair().unwrap();
     let cut = near.try_clone().unwrap();
-    let served = serve(far, place.path());
+    let (has_begun, begun) = sync_channel(1);
+    let (go_on, may_go_on) = sync_channel::<()>(1);
+    let worker = HeldWorker {
+        has_begun,
+        may_go_on: Mutex::new(may_go_on),
+    };
+    let served = serve_by(worker, far, place.path());
     let storage = RemoteStorage::connect("here", near.try_clone().unwrap(), near).unwrap();
     let order = Order {
         on: &[storage.root()],
@@ -286,11 +315,12 @@ fn whoever_waits_when_the_connection_ends_hears_of_it() {
     };
     let answer = std::thread::scope(|threads| {
         let waits = threads.spawn(|| storage.ask(&order));
-        std::thread::sleep(Duration::from_millis(10));
+        begun.recv().unwrap();
         cut.shutdown(Shutdown::Both).unwrap();
         waits.join().unwrap()
     });
     assert_eq!(answer, Err(Errno::NOTCONN));
+    drop(go_on);
     assert_eq!(
         storage.stat_handle(&storage.root()),
         Err(Errno::NOTCONN),

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::drive::{fio, has_fuse, is_root, program, run_guide, same_fields, succeeds};
-use super::{elbow, elbow_of, text};
+use super::{elbow, elbow_of, text, unmount, when_free};
 
 fn bark(args: &[&str]) -> Output {
     elbow_of("bark", args, b"")
@@ -48,7 +48,7 @@ impl Region {
 
     fn detach(mut self) -> Output {
         self.is_there = false;
-        bark(&["detach", &self.device, "--json"])
+        when_free(|| bark(&["detach", &self.device, "--json"]))
     }
 
     /// Kills its server, waits until that is known to be dead, and takes away what it left.
@@ -268,7 +268,7 @@ impl Ext4 {
 
     fn unmount(&mut self) {
         self.is_mounted = false;
-        succeeds(Command::new("umount").arg(&self.point));
+        unmount(Path::new(&self.point));
     }
 
     /// Whether what was written is there for sure.

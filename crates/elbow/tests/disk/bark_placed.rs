@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::drive::{has_fuse, same_fields};
-use super::{elbow, elbow_of, text};
+use super::{elbow, elbow_of, text, when_free};
 
 const MODEL: &str = "generic-7200";
 const BYTES: u64 = 16 << 20;
@@ -137,7 +137,7 @@ fn commits(drives: &[&EmulatedDrive], options: &[&str]) -> (Value, f64) {
     }
     let commit_ms = (busy_ms() - before) / COMMITS as f64;
     drop(file);
-    let status = succeeds(&bark(&["detach", &region, "--json"]));
+    let status = succeeds(&when_free(|| bark(&["detach", &region, "--json"])));
     (serde_json::from_str(&status).expect("JSON"), commit_ms)
 }
 

@@ -41,6 +41,28 @@ fn elbow_of(command: &str, args: &[&str], input: &[u8]) -> Output {
     child.wait_with_output().expect("elbow ends")
 }
 
+/// What a command says at last that is tried again while what it ends is in use: a process that another test is just starting has copies of our
+/// descriptors, and a mount namespace copies of our mounts.
+fn when_free(run: impl Fn() -> Output) -> Output {
+    const TRIES: u32 = 400;
+    for _ in 1..TRIES {
+        let output = run();
+        let said = text(&output.stderr);
+        if output.status.success() || !(said.contains("in use") || said.contains("busy")) {
+            return output;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    run()
+}
+
+/// Unmounts what nobody but those keeps in use.
+fn unmount(point: &Path) {
+    let umount = || Command::new("umount").arg(point).output().expect("umount");
+    let output = when_free(umount);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("text")
 }
