@@ -2,6 +2,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "backing files of tests")]
 
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -200,6 +202,18 @@ fn a_trim_that_is_forced_is_durable() {
     }
 }
 
+/// Until a thread waits, which one that cuts the power does when it has asked for it.
+fn wait_until_it_sleeps(thread: &Path) {
+    let sleeps = || {
+        fs::read_to_string(thread.join("stat"))
+            .expect("a thread")
+            .contains(") S ")
+    };
+    while !sleeps() {
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn what_is_under_way_at_a_power_cut_fails_and_may_be_there() {
     let found = (0..16).filter(|&seed| {
@@ -220,7 +234,14 @@ fn what_is_under_way_at_a_power_cut_fails_and_may_be_there() {
             .link()
             .submit(write(1500, 9), move |answer| drop(tell.send(answer)));
         let report = std::thread::scope(|scope| {
-            let cut = scope.spawn(|| drive.power_cut(false, seed).expect("cut"));
+            let (say, said) = mpsc::channel();
+            let drive = &drive;
+            let cut = scope.spawn(move || {
+                say.send(fs::read_link("/proc/thread-self").expect("procfs"))
+                    .expect("a receiver");
+                drive.power_cut(false, seed).expect("cut")
+            });
+            wait_until_it_sleeps(&Path::new("/proc").join(said.recv().expect("its number")));
             go_on.send(()).expect("it waits");
             cut.join().expect("it is cut")
         });

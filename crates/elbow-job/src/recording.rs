@@ -53,11 +53,12 @@ impl Recording {
     ) -> Option<BegunAction> {
         self.recorder.as_ref()?;
         let (path, pending) = about();
-        let began = Instant::now();
         let worker = match is_far {
             true => Worker::Far(self.lanes.lock().take()),
             false => Worker::Thread(thread_number()),
         };
+        // After that: whoever had the lane before has ended by then.
+        let began = Instant::now();
         Some(BegunAction {
             operation: action.operation(),
             path,
@@ -74,6 +75,7 @@ impl Recording {
         let Some((recorder, begun)) = self.recorder.as_ref().zip(begun) else {
             return;
         };
+        let ended = Instant::now();
         if let Worker::Far(lane) = begun.worker {
             self.lanes.lock().give_back(lane);
         }
@@ -85,7 +87,7 @@ impl Recording {
             merged: begun.merged,
             queued: begun.queued,
             began: begun.began,
-            ended: Instant::now(),
+            ended,
             worker: begun.worker,
             refused: result.err(),
         });

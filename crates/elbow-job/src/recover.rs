@@ -144,7 +144,7 @@ impl<'a> Recovery<'a> {
         let listed = self.storage.list(self.root).map_err(error("listing"))?;
         let has_turn = listed.iter().any(|entry| entry.name == TURN);
         if has_turn {
-            remove_old_turn(self.storage, self.root);
+            self.remove_turn();
         }
         let (probes, jobs): (Vec<_>, Vec<_>) = listed
             .into_iter()
@@ -158,14 +158,14 @@ impl<'a> Recovery<'a> {
         });
         let ended = ended.collect();
         if has_turn {
-            self.remove_turn_at_last();
+            // On NFS the lock of a dead machine lasts as long as those of its jobs, which may have come to their end only after the first look.
+            self.remove_turn();
         }
         Ok(ended)
     }
 
-    /// On NFS the lock of a dead machine lasts as long as those of its jobs, which may have come to their end only after the first look. The directory
-    /// has its times by now, and keeps them.
-    fn remove_turn_at_last(&self) {
+    /// Removes what is left of a turn, by which the directory keeps its times: there may be no job whose roll back puts them back.
+    fn remove_turn(&self) {
         let is_there = || self.storage.stat(self.root, OsStr::new(TURN)).is_ok();
         let Ok(before) = self.storage.stat_handle(self.root) else {
             return;

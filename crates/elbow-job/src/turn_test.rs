@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use elbow_file::double::{Call, Faulty, Hook, Interposed, Operation, Plan, StaleHandles};
 use elbow_file::{Errno, Handle, RealStorage, Result, Stat, Storage};
@@ -196,9 +196,7 @@ fn of_a_job_that_another_machine_has_ended_nothing_is_said() {
 #[test]
 fn a_turn_whose_lock_goes_a_moment_after_its_job_is_removed() {
     let temp = scratch();
-    old_tree(temp.path());
-    let root = RealStorage::open_root(temp.path()).unwrap();
-    let file = RealStorage.create(&root, TURN.as_ref(), 0o600).unwrap();
+    let file = root_with_turn(temp.path());
     assert_eq!(RealStorage.try_lock(&file), Ok(true));
     std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -208,4 +206,25 @@ fn a_turn_whose_lock_goes_a_moment_after_its_job_is_removed() {
         recovered(temp.path(), &(Arc::new(RealStorage) as Arc<dyn Storage>)).unwrap();
     });
     assert!(!temp.path().join(TURN).exists());
+}
+
+/// Who was about to remove it died, and all else was done: nobody was left to put the time of the directory back.
+#[test]
+fn a_turn_that_is_all_that_is_left_is_removed_and_the_directory_keeps_its_times() {
+    let temp = scratch();
+    drop(root_with_turn(temp.path()));
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let root = std::fs::File::open(temp.path()).unwrap();
+    let times = std::fs::FileTimes::new().set_modified(long_ago).set_accessed(long_ago);
+    root.set_times(times).unwrap();
+    recovered(temp.path(), &(Arc::new(RealStorage) as Arc<dyn Storage>)).unwrap();
+    assert!(!temp.path().join(TURN).exists());
+    assert_eq!(root.metadata().unwrap().modified().unwrap(), long_ago);
+}
+
+/// An old tree, and the file of a turn.
+fn root_with_turn(place: &Path) -> Handle {
+    old_tree(place);
+    let root = RealStorage::open_root(place).unwrap();
+    RealStorage.create(&root, TURN.as_ref(), 0o600).unwrap()
 }

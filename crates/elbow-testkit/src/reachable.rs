@@ -5,6 +5,7 @@ use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use tempfile::TempDir;
 
@@ -25,7 +26,11 @@ impl Reachable {
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755))?;
         let path = dir.path().join(program.file_name().ok_or(io::ErrorKind::InvalidInput)?);
         if fs::hard_link(program, &path).is_err() {
-            fs::copy(program, &path)?;
+            // By a child: what other threads start meanwhile has a descriptor of ours for a moment, and what somebody can write to cannot be run.
+            let copied = Command::new("cp").arg(program).arg(&path).status()?;
+            if !copied.success() {
+                return Err(io::Error::other(format!("cp of {}: {copied}", program.display())));
+            }
         }
         Ok(Self { path, _dir: dir })
     }

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -68,8 +68,7 @@ impl SshTestbed {
             make_key(&dir.join(name))?;
         }
         fs::copy(dir.join("user_key.pub"), dir.join("authorized_keys"))?;
-        let direct = free_address()?;
-        let server = start_server(dir, direct, "")?;
+        let (direct, server) = start_somewhere(dir)?;
         let proxy = DelayProxy::start(direct, line)?;
         let access = access(dir, proxy.address());
         Ok(Self {
@@ -95,6 +94,16 @@ impl SshTestbed {
     /// How to reach it.
     pub fn access(&self) -> &Access {
         &self.access
+    }
+
+    /// Whether the server has sessions: a connection that ended may have left one that works on what had come.
+    ///
+    /// # Errors
+    /// What procfs says.
+    pub fn has_sessions(&self) -> io::Result<bool> {
+        let pid = self.server.id();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+        Ok(!children.trim().is_empty())
     }
 
     /// How many bytes have gone over the line so far, in both directions.
@@ -203,6 +212,19 @@ fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
+/// At another address when somebody else has taken the one that was free.
+fn start_somewhere(dir: &Path) -> io::Result<(SocketAddr, Child)> {
+    const TRIES: u32 = 5;
+    let mut tries = 1;
+    loop {
+        let address = free_address()?;
+        match start_server(dir, address, "") {
+            Err(error) if tries < TRIES && error.to_string().contains("in use") => tries += 1,
+            started => return started.map(|server| (address, server)),
+        }
+    }
+}
+
 /// Where sshd separates its privileges; gone after a boot without it. It must be nobody else's to write, whatever our umask is.
 fn make_separation_directory() -> io::Result<()> {
     const DIRECTORY: &str = "/run/sshd";
@@ -219,6 +241,7 @@ fn start_server(dir: &Path, address: SocketAddr, settings: &str) -> io::Result<C
         make_separation_directory()?;
     }
     let program = find_program("sshd").ok_or(io::ErrorKind::NotFound)?;
+    let _ = fs::remove_file(dir.join(PID_FILE)); // of the one before
     let log = fs::File::create(dir.join("sshd.log"))?;
     let mut command = Command::new(program);
     command.args(["-D", "-e", "-f"]).arg(dir.join("sshd_config"));
@@ -227,22 +250,25 @@ fn start_server(dir: &Path, address: SocketAddr, settings: &str) -> io::Result<C
         .stdout(log.try_clone()?)
         .stderr(log)
         .spawn()?;
-    wait_for_server(&mut server, dir, address)?;
+    wait_for_server(&mut server, dir)?;
     Ok(server)
 }
 
 fn server_config(dir: &Path, address: SocketAddr) -> String {
     let dir = dir.display();
     format!(
-        "ListenAddress {address}\nHostKey {dir}/host_key\nAuthorizedKeysFile {dir}/authorized_keys\nPidFile none\n\
+        "ListenAddress {address}\nHostKey {dir}/host_key\nAuthorizedKeysFile {dir}/authorized_keys\nPidFile {dir}/{PID_FILE}\n\
          UsePAM no\nStrictModes no\nPermitRootLogin prohibit-password\nPasswordAuthentication no\nUseDNS no\n\
          MaxStartups 100\nMaxSessions 100\nSubsystem sftp internal-sftp\nLogLevel ERROR\n"
     )
 }
 
-fn wait_for_server(server: &mut Child, dir: &Path, address: SocketAddr) -> io::Result<()> {
+/// Written when it listens. That somebody answers there is no sign of it: it may be another one, who has taken the port meanwhile.
+const PID_FILE: &str = "sshd.pid";
+
+fn wait_for_server(server: &mut Child, dir: &Path) -> io::Result<()> {
     let started = Instant::now();
-    while TcpStream::connect(address).is_err() {
+    while !dir.join(PID_FILE).exists() {
         if server.try_wait()?.is_some() || started.elapsed() > PATIENCE {
             let log = fs::read_to_string(dir.join("sshd.log")).unwrap_or_default();
             return Err(io::Error::other(format!("sshd does not listen: {}", log.trim())));

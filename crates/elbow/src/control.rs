@@ -208,6 +208,9 @@ impl Drop for Socket {
     }
 }
 
+/// A socket that has had no name of its own for so long never gets one.
+const DRAFT_AGE: Duration = Duration::from_secs(60);
+
 /// Removes what lies beside a new socket and is of the dead.
 fn clean(socket: &Path) {
     let Some(directory) = socket.parent() else { return };
@@ -219,7 +222,12 @@ fn clean(socket: &Path) {
     for socket in names_in(directory, "sock").filter(is_of_the_dead) {
         drop(connect_to(&socket));
     }
-    for draft in names_in(directory, "new").filter(is_of_the_dead) {
+    // The processes of another namespace are not seen here: what has just been made is somebody's who will give it its name.
+    let is_old = |path: &PathBuf| {
+        let made = path.symlink_metadata().and_then(|found| found.modified()).ok();
+        made.is_some_and(|made| made.elapsed().is_ok_and(|age| age > DRAFT_AGE))
+    };
+    for draft in names_in(directory, "new").filter(is_of_the_dead).filter(is_old) {
         let _ = std::fs::remove_file(draft);
     }
 }

@@ -118,7 +118,7 @@ fn small_pieces_on_slow_storage_are_sieved_by_themselves() {
 }
 
 /// Runs of slower.c, until one begins on a fast storage.
-const TRIES: u32 = 8;
+const TRIES: u32 = 40;
 
 /// How many writes each access made that was of that kind.
 fn writes_of(output: &Output, kind: &str) -> Vec<u64> {

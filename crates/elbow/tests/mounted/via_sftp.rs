@@ -286,7 +286,9 @@ fn whatever_ends_over_sftp_a_recovery_leaves_the_old_tree_or_the_new() {
             job.signal_group("KILL");
         }
         let run = job.finish();
-        wait_for("the connections to end", || testbed.connections().is_empty());
+        wait_for("the connections to end", || {
+            testbed.connections().is_empty() && !testbed.bed.has_sessions().expect("procfs")
+        });
         let recovered = testbed.elbow(&["recover", "near"]);
         let what = format!(
             "round {round}, exit code {}: {}; recovery {}: {}{}",
