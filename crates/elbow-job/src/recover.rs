@@ -144,7 +144,7 @@ impl<'a> Recovery<'a> {
         let listed = self.storage.list(self.root).map_err(error("listing"))?;
         let has_turn = listed.iter().any(|entry| entry.name == TURN);
         if has_turn {
-            self.remove_turn();
+            remove_old_turn(self.storage, self.root);
         }
         let (probes, jobs): (Vec<_>, Vec<_>) = listed
             .into_iter()
@@ -159,24 +159,9 @@ impl<'a> Recovery<'a> {
         let ended = ended.collect();
         if has_turn {
             // On NFS the lock of a dead machine lasts as long as those of its jobs, which may have come to their end only after the first look.
-            self.remove_turn();
+            remove_old_turn(self.storage, self.root);
         }
         Ok(ended)
-    }
-
-    /// Removes what is left of a turn, by which the directory keeps its times: there may be no job whose roll back puts them back.
-    fn remove_turn(&self) {
-        let is_there = || self.storage.stat(self.root, OsStr::new(TURN)).is_ok();
-        let Ok(before) = self.storage.stat_handle(self.root) else {
-            return;
-        };
-        if is_there() {
-            remove_old_turn(self.storage, self.root);
-            if !is_there() {
-                let times = (Some(before.atime), Some(before.mtime));
-                let _ = self.storage.set_times(self.root, OsStr::new("."), times.0, times.1);
-            }
-        }
     }
 
     /// Ends a job; `None` if it has ended by itself. Of one that is ending things go while they are looked at, the directory last.

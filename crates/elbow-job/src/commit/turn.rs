@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use elbow_file::{Access, Errno, Handle, Storage};
 use tracing::debug;
 
+use super::leftovers::put_times_back;
 use super::record::Record;
 use crate::missing::none_if_missing;
 use crate::staging::{MANIFEST, TURN, is_job_name};
@@ -241,12 +242,13 @@ fn is_passing(errno: Errno) -> bool {
     )
 }
 
-/// Removes the file of a turn whose job has died.
+/// Removes the file of a turn whose job has died. The directory keeps its times: there may be no job any more whose roll back puts them back.
 pub(crate) fn remove_old_turn(storage: &dyn Storage, root: &Handle) {
+    let mut before = storage.stat_handle(root);
     let mut turn = Turn::none(storage, root);
     let is_there = || none_if_missing(storage.stat(root, OsStr::new(TURN))).is_ok_and(|found| found.is_some());
     let mut pause = PAUSE_FIRST;
-    // Dropped with it; the turn of another job is left alone. Without one the lock is on its way: what the dead process was about to start has
+    // The turn of another job is left alone. Without one the lock is on its way: what the dead process was about to start has
     // its descriptors until it is another program.
     while is_there() && matches!(turn.attempt(), Ok(Attempt::Taken)) {
         if pause > PAUSE_LAST || turn.runs_another(OsStr::new("")).unwrap_or(true) {
@@ -254,5 +256,15 @@ pub(crate) fn remove_old_turn(storage: &dyn Storage, root: &Handle) {
         }
         std::thread::sleep(pause);
         pause *= 2;
+    }
+    // Not once more when it is dropped: by then it may be another one's.
+    let file = turn.file.take();
+    if file.is_some() {
+        // Nobody else commits while it is locked.
+        before = storage.stat_handle(root);
+        turn.remove();
+    }
+    if let Some(before) = before.ok().filter(|_| file.is_some() || turn.here.is_some()) {
+        let _ = put_times_back(storage, root, (before.atime, before.mtime));
     }
 }
