@@ -625,7 +625,9 @@ fn a_drive_that_cannot_be_stored_stays_until_it_can_be() {
         rustix::process::prlimit(Some(drive.pid()), rustix::process::Resource::Fsize, limit).expect("it is limited");
     };
     limit(Some(1 << 20));
-    let said = text(&when_free(|| elbow(&["detach", &drive.device], b"")).stderr);
+    let output = when_free(|| elbow(&["detach", &drive.device], b""));
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(125), 0));
+    let said = text(&output.stderr);
     assert!(said.contains("so it stays") && said.contains("backing"), "{said}");
     assert_eq!(drive.status()["unflushed_writes"], 1, "it is there, and has it");
     limit(None);

@@ -565,10 +565,14 @@ fn jobs_over_sftp_that_are_kept_in_part_are_resumed_and_dropped_apart() {
         return;
     };
     // What is open when the command ends is stored then.
-    let script = "set -e; mkdir near/new; : > $OUT/made; until [ -e $OUT/go ]; do sleep 0.02; done
-        exec 3>near/new/result 4>near/new/large; echo a result >&3; head -c 3000000 /dev/zero >&4";
+    let script = |name: &str| {
+        format!(
+            "set -e; mkdir near/new; : > $OUT/made; until [ -e $OUT/go ]; do sleep 0.02; done
+            exec 3>near/new/result 4>near/new/large; echo of {name} >&3; head -c 3000000 /dev/zero >&4"
+        )
+    };
     for name in ["a", "b"] {
-        let job = testbed.start_at(&disk, name, script);
+        let job = testbed.start_at(&disk, name, &script(name));
         testbed.wait_for_the_drain();
         let filler = disk.disk.fill();
         fs::write(testbed.path("out/go"), "").expect("a file");
