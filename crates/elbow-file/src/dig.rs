@@ -12,7 +12,7 @@
 //!   Promise   the caller says that nobody writes
 //! ```
 //!
-//! With none of them nothing is dug (EBUSY). To a lease, whoever writes through *the same* open file (a duplicate, another thread)
+//! With none of them nothing is dug (EBUSY); who has the file open only for a moment is waited for. To a lease, whoever writes through *the same* open file (a duplicate, another thread)
 //! is not somebody else. A lease is asked for again before each punch; whoever wants in has it
 //! broken, and we let go, wait for a moment until the file is closed again, and otherwise stop with [`Dug::finished`] false. The
 //! kernel breaks leases by force after `/proc/sys/fs/lease-break-time` seconds (45): a process that was *stopped* for
@@ -97,7 +97,7 @@ pub struct Dug {
 /// ```
 ///
 /// # Errors
-/// EBADF: not open for reading and writing. EBUSY: somebody else has it open, and this file system cannot compare. EOPNOTSUPP: it
+/// EBADF: not open for reading and writing. EBUSY: somebody else keeps it open (for 2 s), and this file system cannot compare. EOPNOTSUPP: it
 /// cannot punch, or it has no leases that reach all who can write (network file systems). EACCES: a lease needs the owner or
 /// CAP_LEASE. EISDIR, ESPIPE, ENODEV: no regular file.
 pub fn dig(file: impl AsFd, writers: Writers, progress: impl FnMut(&Dug)) -> io::Result<Dug> {

@@ -224,6 +224,39 @@ fn a_file_that_somebody_else_has_open_is_left_alone_where_the_kernel_cannot_comp
     }
 }
 
+/// Somebody who only looks when it begins (a backup, a child process that is being started) is waited for, and what they write then
+/// keeps its time.
+#[test]
+fn who_has_the_file_open_for_a_moment_is_waited_for() {
+    for disk in ["ext4", "tmpfs"].into_iter().filter_map(Disk::new) {
+        let path = disk.path("f");
+        let try_it = || {
+            let file = hollow_file(&path);
+            let other = read_write(&path);
+            thread::scope(|scope| {
+                let digger = scope.spawn(|| dig(&file, Writers::Unknown, |_| ()));
+                thread::sleep(Duration::from_millis(100));
+                assert!(!digger.is_finished(), "{}: nobody was waited for", disk.kind);
+                other.write_all_at(&[3], (1500 * BLOCK) as u64).unwrap();
+                let written = other.metadata().unwrap().modified().unwrap();
+                drop(other);
+                (digger.join().unwrap(), written)
+            })
+        };
+        // On a busy disk the write may take longer than somebody else's file is waited for.
+        let (dug, written) = std::iter::repeat_with(try_it)
+            .take(30)
+            .find_map(|(dug, written)| Some((dug.ok().filter(|dug| dug.finished)?, written)))
+            .expect("a dig that came to its end");
+        assert!(dug.dug_bytes > 0, "{}: {dug:?}", disk.kind);
+        let mut expected = hollow();
+        expected[1500 * BLOCK] = 3;
+        assert!(std::fs::read(&path).unwrap() == expected, "{}", disk.kind);
+        let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
+        assert_eq!(modified, written, "{}", disk.kind);
+    }
+}
+
 /// A shared mapping whose file was closed again.
 struct Mapping(*mut u8);
 

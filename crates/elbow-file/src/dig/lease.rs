@@ -15,7 +15,8 @@ use crate::{Errno, Handle, RealStorage, Result, Storage, Time};
 const F_SETSIG: c_int = 10;
 const F_GETSIG: c_int = 11;
 
-/// How long we wait for somebody else to close the file again: long enough for who only looks, short for who waits for us.
+/// How long we wait for somebody else to close the file: long enough for who only looks (a backup, a child process that is being
+/// started and has a copy of the descriptor until it runs its program), short for who waits for us.
 const PATIENCE: Duration = Duration::from_secs(2);
 const GLANCE: Duration = Duration::from_millis(5);
 
@@ -40,21 +41,27 @@ pub(super) struct Lease<'a> {
 }
 
 impl<'a> Lease<'a> {
-    /// Takes the lease.
+    /// Takes the lease, as soon as nobody else has the file open.
+    ///
+    /// # Errors
+    /// EBUSY: somebody keeps it open. EOPNOTSUPP: a file system without leases, or whose leases do not reach all who can write.
     pub(super) fn take(file: &'a Handle) -> Result<Self> {
         let kind = rustix::fs::fstatfs(file)?.f_type;
         #[allow(clippy::unnecessary_cast, reason = "its type differs between architectures")]
         if !LOCAL.contains(&(kind as u64 & 0xFFFF_FFFF)) {
             return Err(Errno::OPNOTSUPP);
         }
-        let lease = Self {
+        let mut lease = Self {
             file,
             signal_before: control(file, F_GETSIG, 0)?,
             mtime: RealStorage.stat_handle(file)?.mtime,
             punched: false,
         };
-        lease.set()?; // a failure drops the lease, which does no harm
-        Ok(lease)
+        // A failure drops the lease, which does no harm.
+        match lease.set_when_closed(Instant::now() + PATIENCE)? {
+            true => Ok(lease),
+            false => Err(Errno::BUSY),
+        }
     }
 
     /// Whether nobody else has the file open or waits for it.
@@ -74,17 +81,23 @@ impl<'a> Lease<'a> {
         }
         self.give_back();
         let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
-            sleep(GLANCE); // first: who waits for the file has it now
+        sleep(GLANCE); // first: who waits for the file has it now
+        self.set_when_closed(deadline)
+    }
+
+    /// False when somebody still has the file open at the deadline.
+    fn set_when_closed(&mut self, deadline: Instant) -> Result<bool> {
+        loop {
             match self.set() {
-                Err(Errno::BUSY) => (),
-                other => {
-                    self.mtime = RealStorage.stat_handle(self.file)?.mtime;
-                    return other.map(|()| true);
-                }
+                Ok(()) => break,
+                Err(Errno::BUSY) if Instant::now() >= deadline => return Ok(false),
+                Err(Errno::BUSY) => sleep(GLANCE),
+                Err(errno) => return Err(errno),
             }
         }
-        Ok(false)
+        // Only now: who has just closed it may have written.
+        self.mtime = RealStorage.stat_handle(self.file)?.mtime;
+        Ok(true)
     }
 
     fn set(&self) -> Result<()> {
