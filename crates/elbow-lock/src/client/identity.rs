@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Mutex;
@@ -50,8 +50,12 @@ const WITH_SUBVOLUMES: &str = "btrfs";
 /// Mounts that a process remembers.
 const SITES_MAX: usize = 64;
 
-/// Where a file system is mounted, by the number of the mount and the device.
-static SITES: Mutex<BTreeMap<(u64, u32, u32), Site>> = Mutex::new(BTreeMap::new());
+/// `STATX_MNT_ID_UNIQUE`, linux/stat.h: the number of a mount that no other one gets as long as the machine runs, from Linux 6.8 on.
+const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+/// Where a file system is mounted, by that number. By the other, and by the device, a process that lives long would take another mount for
+/// one that has gone: the kernel gives both again.
+static SITES: Mutex<BTreeMap<u64, Site>> = Mutex::new(BTreeMap::new());
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Site {
@@ -70,8 +74,9 @@ impl Identity {
         if self == Self::Path {
             return by_path();
         }
-        let found = look(file)?;
-        let site = Site::of(&found)?;
+        let file = file.as_fd();
+        let found = look(file, UNIQUE)?;
+        let site = Site::of(file, &found)?;
         if self == Self::Auto && !site.has_true_numbers() {
             return by_path();
         }
@@ -118,7 +123,8 @@ impl Identity {
 /// # Errors
 /// The path cannot be reached, or where it is mounted cannot be seen.
 pub fn unstable_inodes_at(path: &Path) -> io::Result<Option<String>> {
-    let site = Site::of(&look(open(path)?)?)?;
+    let directory = open(path)?;
+    let site = Site::of(directory.as_fd(), &look(&directory, UNIQUE)?)?;
     Ok((!site.has_true_numbers()).then_some(site.kind))
 }
 
@@ -164,26 +170,32 @@ fn open(path: &Path) -> io::Result<OwnedFd> {
     clippy::disallowed_methods,
     reason = "asks for the number of a file; a client has no storage seam"
 )]
-fn look(file: impl AsFd) -> io::Result<Statx> {
-    let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
-    let found = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted)?;
+fn look(file: impl AsFd, number_of_mount: StatxFlags) -> io::Result<Statx> {
+    let wanted = StatxFlags::INO | number_of_mount;
+    Ok(rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted)?)
+}
+
+/// The number by which the table of mounts has it.
+fn mount_of(file: BorrowedFd<'_>) -> io::Result<u64> {
+    let found = look(file, StatxFlags::MNT_ID)?;
     if found.stx_mask & StatxFlags::MNT_ID.bits() == 0 {
         return Err(io::Error::other("the number of a mount is told from Linux 5.8 on"));
     }
-    Ok(found)
+    Ok(found.stx_mnt_id)
 }
 
 impl Site {
-    fn of(found: &Statx) -> io::Result<Self> {
-        let key = (found.stx_mnt_id, found.stx_dev_major, found.stx_dev_minor);
+    /// Where a file lies, of which that is known. Without unique numbers of mounts it is looked up each time.
+    fn of(file: BorrowedFd<'_>, found: &Statx) -> io::Result<Self> {
+        let key = (found.stx_mask & UNIQUE.bits() != 0).then_some(found.stx_mnt_id);
         // In a child of fork it may be locked for ever, by a thread that is not there.
-        let known = || SITES.try_lock().ok()?.get(&key).cloned();
+        let known = || SITES.try_lock().ok()?.get(&key?).cloned();
         if let Some(site) = known() {
             return Ok(site);
         }
-        let site = Self::in_table(&mount_table()?, found.stx_mnt_id)
+        let site = Self::in_table(&mount_table()?, mount_of(file)?)
             .ok_or_else(|| io::Error::other("the mount that it is on is not in /proc/self/mountinfo"))?;
-        if let Ok(mut sites) = SITES.try_lock() {
+        if let (Some(key), Ok(mut sites)) = (key, SITES.try_lock()) {
             if sites.len() >= SITES_MAX {
                 sites.clear();
             }
@@ -287,6 +299,34 @@ mod tests {
         };
         assert_eq!(name(Identity::Auto, "a"), name(chosen, "a"));
         assert_eq!(Identity::Auto.of_file(&path("none")).is_ok(), chosen == Identity::Path);
+    }
+
+    /// The kernel gives a number again: locks of one file had two names.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "makes what is looked at")]
+    fn a_mount_is_not_taken_for_one_that_has_gone() {
+        if !rustix::process::geteuid().is_root() {
+            assert!(std::env::var_os("CI").is_none(), "mounts need root");
+            return println!("SKIPPED: mounts need root");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let places = ["a", "b"].map(|name| directory.path().join(name));
+        for place in places.iter().cycle().take(6) {
+            std::fs::create_dir_all(place).unwrap();
+            let mount = |words: &[&str]| {
+                let status = std::process::Command::new(words[0])
+                    .args(&words[1..])
+                    .arg(place)
+                    .status();
+                assert!(status.unwrap().success(), "{words:?}");
+            };
+            mount(&["mount", "-t", "tmpfs", "none"]);
+            // As long as it is open, it cannot be unmounted: it is named, and closed.
+            let name = Identity::Inode.of_file(place).unwrap();
+            mount(&["umount"]);
+            let expected = format!("{}//inode/", place.display());
+            assert!(name.to_string().starts_with(&expected), "{name} is not {expected}");
+        }
     }
 
     #[test]
