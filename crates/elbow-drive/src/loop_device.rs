@@ -2,7 +2,6 @@
 //!
 //! The loop driver reads and writes past the page cache of the file (`--direct-io=on`); it has no forced unit access, so the kernel asks
 //! for a flush after such a write.
-
 //!
 //! Anybody who is root may take a loop device away and give its number to another file: a device is touched only while its file is ours. After a power cut
 //! the same device reads another file, and between has none; whoever then asks the kernel for a free one gets the lowest number. So ours has a high one.
@@ -19,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::ioctl::{IntegerSetter, Opcode, ioctl, opcode};
+use rustix::ioctl::{IntegerSetter, NoArg, Opcode, ioctl, opcode};
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::mounts;
@@ -36,7 +35,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const NUMBERS: Range<u32> = 64..1024;
 /// How many of them are tried.
 const TRIES: u32 = 8;
-/// `LOOP_CTL_REMOVE`, linux/loop.h.
+/// `LOOP_CLR_FD`, linux/loop.h.
+const LOOP_CLR_FD: Opcode = 0x4C01;
+/// `LOOP_CTL_REMOVE`, the same.
 const LOOP_CTL_REMOVE: Opcode = opcode::none(b'L', 0x81);
 
 #[derive(Debug)]
@@ -110,10 +111,24 @@ impl LoopDevice {
     }
 
     fn unbind(&self) -> io::Result<()> {
-        match losetup(&["--detach"], &self.device) {
-            Ok(_) => self.wait_until_unbound(UNUSED_PATIENCE),
+        match self.clear() {
+            Ok(()) => self.wait_until_unbound(UNUSED_PATIENCE),
             // Who was refused before has asked for this already: it goes with its last user, who may have closed it just now.
-            Err(error) => self.wait_until_unbound(UNUSED_PATIENCE).map_err(|_| error),
+            Err(error) => self.wait_until_unbound(UNUSED_PATIENCE).map_err(|_| error.into()),
+        }
+    }
+
+    /// Asks the kernel to let go of our file: at once, or with the last user of the device. The device keeps its file as long as it is open
+    /// here, so nobody else can have given it another one between the look and the request.
+    fn clear(&self) -> rustix::io::Result<()> {
+        let device = rustix::fs::open(&self.device, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        if !self.is_ours() {
+            return Ok(());
+        }
+        // SAFETY: the call takes no argument.
+        #[allow(unsafe_code)]
+        unsafe {
+            ioctl(&device, NoArg::<LOOP_CLR_FD>::new())
         }
     }
 
@@ -161,7 +176,7 @@ impl Drop for LoopDevice {
     fn drop(&mut self) {
         if !self.is_released && self.is_ours() {
             // Whoever uses it gets errors until it lets go.
-            let _ = losetup(&["--detach"], &self.device);
+            let _ = self.clear();
             remove_loop_device(&self.device);
         }
     }
@@ -251,6 +266,24 @@ mod tests {
         file.as_file().set_len(1 << 20).unwrap();
         let device = LoopDevice::over(file.path()).unwrap();
         (file, device)
+    }
+
+    /// Another process may have got the number in between: its device was taken away.
+    #[test]
+    fn a_device_that_has_another_file_by_now_is_left_alone() {
+        if !is_root() {
+            return;
+        }
+        let (_file, device) = over_a_file();
+        let theirs = LoopDevice {
+            device: device.path().to_owned(),
+            file: PathBuf::from("/somewhere/else"),
+            is_released: false,
+        };
+        theirs.clear().unwrap();
+        theirs.unbind().unwrap();
+        drop(theirs);
+        assert!(device.is_ours());
     }
 
     /// A detach that was refused lets the device go with its last user. Where that was the look of the next detach whether it is unused, losetup(8) found none:

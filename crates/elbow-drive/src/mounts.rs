@@ -2,7 +2,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "a table of the kernel, not storage")]
 
+use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// A mount: the device of its file system as stat(2) tells it, which the next one may get when it has gone, and what it calls its source.
@@ -15,19 +17,21 @@ pub(crate) struct Mount {
 
 /// All, the first first.
 pub(crate) fn all() -> io::Result<Vec<Mount>> {
-    Ok(parse(&std::fs::read_to_string("/proc/self/mountinfo")?))
+    Ok(parse(&std::fs::read("/proc/self/mountinfo")?))
 }
 
-fn parse(table: &str) -> Vec<Mount> {
-    table.lines().filter_map(mount_of).collect()
+/// Other mounts may have names in any encoding.
+fn parse(table: &[u8]) -> Vec<Mount> {
+    table.split(|byte| *byte == b'\n').filter_map(mount_of).collect()
 }
 
-fn mount_of(line: &str) -> Option<Mount> {
-    let mut words = line.split(' ').skip(2);
-    let (major, minor) = words.next()?.split_once(':')?;
+fn mount_of(line: &[u8]) -> Option<Mount> {
+    let mut words = line.split(|byte| *byte == b' ').skip(2);
+    let (major, minor) = str::from_utf8(words.next()?).ok()?.split_once(':')?;
     let device = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
     let point = unescaped(words.nth(1)?);
-    let source = words.skip_while(|word| *word != "-").nth(2)?.to_owned();
+    let source = words.skip_while(|word| *word != b"-").nth(2)?;
+    let source = String::from_utf8_lossy(source).into_owned();
     Some(Mount { device, point, source })
 }
 
@@ -36,13 +40,29 @@ pub(crate) fn at<'m>(mounts: &'m [Mount], point: &Path) -> Option<&'m Mount> {
     mounts.iter().rfind(|mount| mount.point == point)
 }
 
-/// A path of the table, in which some bytes are written in octal.
-fn unescaped(text: &str) -> PathBuf {
-    let codes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
-    let path = codes
-        .iter()
-        .fold(text.to_owned(), |path, (code, byte)| path.replace(code, byte));
-    path.into()
+/// A path of the table, in which a byte may be written as a backslash and three octal digits.
+fn unescaped(text: &[u8]) -> PathBuf {
+    let mut path = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, others)) = rest.split_first() {
+        match octal(others).filter(|_| first == b'\\') {
+            Some(byte) => {
+                path.push(byte);
+                rest = &others[3..];
+            }
+            None => {
+                path.push(first);
+                rest = others;
+            }
+        }
+    }
+    OsString::from_vec(path).into()
+}
+
+/// What three octal digits stand for.
+fn octal(text: &[u8]) -> Option<u8> {
+    let digits = str::from_utf8(text.get(..3)?).ok()?;
+    u8::from_str_radix(digits, 8).ok()
 }
 
 #[cfg(test)]
@@ -53,9 +73,18 @@ mod tests {
     fn the_last_mount_of_a_path_is_found() {
         let line = |id, minor, point| format!("{id} 1 0:{minor} / {point} rw - fuse.elbow elbow-drive rw\n");
         let table = [line(7, 40, "/a\\040b\\134c"), line(8, 41, "/d"), line(9, 42, "/d")].concat();
-        let mounts = parse(&table);
+        let mounts = parse(table.as_bytes());
         assert_eq!(mounts[0].point, Path::new("/a b\\c"));
         assert_eq!(at(&mounts, Path::new("/d")), Some(&mounts[2]));
         assert_eq!(at(&mounts, Path::new("/e")), None);
+    }
+
+    #[test]
+    fn a_name_in_another_encoding_hides_no_other_mount() {
+        let mut table = b"7 1 0:40 / /caf\xe9 rw - tmpfs none rw\n".to_vec();
+        table.extend(b"8 1 0:41 / /d rw - fuse.elbow elbow-drive rw\n");
+        let mounts = parse(&table);
+        assert_eq!(mounts[0].point.as_os_str().as_encoded_bytes(), b"/caf\xe9");
+        assert_eq!(at(&mounts, Path::new("/d")), Some(&mounts[1]));
     }
 }
