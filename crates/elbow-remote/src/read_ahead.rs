@@ -7,7 +7,7 @@
 //!                 read:      [=======]                 and asks for the rest
 //! ```
 //!
-//! What was read to its end goes; so does what nobody has read for [`KEPT_FOR`], because others may change the file, and the oldest where
+//! What was read to its end goes; so does what nobody has read for [`KEPT_FOR`] since it came, because others may change the file, and the oldest where
 //! there is more than [`KEPT_BYTES_MAX`].
 
 use std::collections::VecDeque;
@@ -37,9 +37,15 @@ pub(crate) struct Part {
     id: Id,
     offset: u64,
     length: usize,
-    since: Instant,
-    content: Mutex<Option<Result<Vec<u8>>>>,
+    content: Mutex<Option<Arrived>>,
     has_come: Condvar,
+}
+
+/// What has come of a part, or why nothing has.
+#[derive(Debug)]
+struct Arrived {
+    at: Instant,
+    content: Result<Vec<u8>>,
 }
 
 impl Part {
@@ -49,7 +55,8 @@ impl Part {
 
     /// It has come, or it does not.
     pub(crate) fn set(&self, content: Result<Vec<u8>>) {
-        *self.content.lock() = Some(content);
+        let at = Instant::now();
+        *self.content.lock() = Some(Arrived { at, content });
         self.has_come.notify_all();
     }
 
@@ -59,14 +66,18 @@ impl Part {
         while content.is_none() {
             self.has_come.wait(&mut content);
         }
-        let content = content.as_ref().map_or(Err(Errno::IO), |content| match content {
-            Ok(content) => Ok(content),
-            Err(errno) => Err(*errno),
-        })?;
+        let arrived = content.as_ref().ok_or(Errno::IO)?;
+        let content = arrived.content.as_ref().map_err(|errno| *errno)?;
         let from = content.get((offset - self.offset) as usize..).unwrap_or_default();
         let length = from.len().min(into.len());
         into[..length].copy_from_slice(&from[..length]);
         Ok(length)
+    }
+
+    /// The file may be another by now. What is still on its way never is: over a slow line all of it would be asked for twice.
+    fn is_old(&self) -> bool {
+        let content = self.content.lock();
+        content.as_ref().is_some_and(|arrived| arrived.at.elapsed() > KEPT_FOR)
     }
 }
 
@@ -77,7 +88,6 @@ impl KeptReads {
             id,
             offset,
             length,
-            since: Instant::now(),
             content: Mutex::new(None),
             has_come: Condvar::new(),
         });
@@ -146,9 +156,7 @@ impl KeptReads {
 
     fn part_at(&self, id: Id, offset: u64) -> Option<Arc<Part>> {
         let mut parts = self.parts.lock();
-        while parts.front().is_some_and(|part| part.since.elapsed() > KEPT_FOR) {
-            parts.pop_front();
-        }
+        parts.retain(|part| !part.is_old());
         let has = |part: &&Arc<Part>| part.id == id && (part.offset..part.end()).contains(&offset);
         parts.iter().find(has).cloned()
     }
