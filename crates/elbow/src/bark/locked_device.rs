@@ -313,6 +313,8 @@ impl Drop for LockedDevice {
             // Nothing is lost where that fails: it is an empty region.
             let _ = std::fs::remove_file(&self.path);
         }
+        // Not by closing it alone: a child process that is just being started has a copy of it, and with that the lock.
+        let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 

@@ -108,6 +108,13 @@ impl Target {
     }
 }
 
+impl Drop for Target {
+    fn drop(&mut self) {
+        // Not by closing it alone: a child process that is just being started has a copy of it, and with that the lock.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 fn open(path: &Path, found: &Metadata) -> Result<File> {
     let shown = path.display();
     let is_device = found.file_type().is_block_device();
