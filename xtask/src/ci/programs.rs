@@ -276,6 +276,8 @@ fn run_and_show(program: &Program, threads: usize) -> Option<Failed> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     const MESSAGES: &str = r##"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/elbow#0.1.0","manifest_path":"/w/crates/elbow/Cargo.toml","target":{"kind":["test"],"name":"mounted"},"profile":{"test":true},"executable":"/w/target/debug/deps/mounted-1"}
@@ -299,9 +301,18 @@ mod tests {
     fn shell(script: &str) -> Program {
         let directory = std::env::temp_dir();
         let executable = directory.join(format!("elbow-xtask-{}-{}", std::process::id(), script.len()));
-        std::fs::write(&executable, format!("#!/bin/sh\n{script}\n")).expect("a temporary file");
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(&executable, mode).expect("a file of ours");
+        // Written by a child: what has a copy of a descriptor that we write by, another child that is just being started, keeps a file from
+        // being run.
+        let mut writer = Command::new("sh")
+            .args(["-c", "cat > \"$0\"; chmod 755 \"$0\""])
+            .arg(&executable)
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let mut stdin = writer.stdin.take().expect("a pipe");
+        write!(stdin, "#!/bin/sh\n{script}\n").expect("a shell that reads");
+        drop(stdin);
+        assert!(writer.wait().expect("a child of ours").success());
         Program {
             package: "p".into(),
             target: "--lib".into(),
