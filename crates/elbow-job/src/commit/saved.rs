@@ -39,6 +39,8 @@ const VERSION: u16 = 4;
 const DATA: &str = "data";
 const INDEX: &str = "index";
 const INDEX_DRAFT: &str = "index.draft";
+/// How often one is begun that others remove as torn.
+const TRIES: usize = 20;
 const BEGUN: &str = "begun";
 const LEFT: &str = "left";
 const SUFFIX: &str = ".saved";
@@ -185,6 +187,17 @@ impl SavedDir {
     /// Makes one in a directory for the job of this name.
     pub(crate) fn create(place: &Path, job: &OsStr) -> io::Result<Self> {
         remove_torn(place);
+        // Another job that saves there at this moment takes one for torn whose data is not locked yet.
+        for _ in 1..TRIES {
+            match Self::try_create(place, job) {
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::NotFound) => {}
+                other => return other,
+            }
+        }
+        Self::try_create(place, job)
+    }
+
+    fn try_create(place: &Path, job: &OsStr) -> io::Result<Self> {
         let (path, dir) = make_private(place, job)?;
         let made = Self::with_data(&path, dir);
         made.inspect_err(|_| drop(std::fs::remove_dir_all(&path)))
@@ -200,6 +213,9 @@ impl SavedDir {
         )?);
         if !try_lock(&data)? {
             return Err(io::ErrorKind::WouldBlock.into());
+        }
+        if data.metadata()?.nlink() == 0 {
+            return Err(io::ErrorKind::NotFound.into());
         }
         Ok(Self {
             path: path.to_owned(),
@@ -710,4 +726,26 @@ fn take_piece(from: &mut Reader<'_>) -> Result<Piece, DecodeError> {
     }
     let what = "a piece that is longer than any that is written";
     Err(DecodeError::BadValue { at, what })
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the test looks at what was made")]
+mod tests {
+    use super::*;
+
+    /// A full disk makes several jobs save at the same moment: what one had just made was torn to the other, and its results were lost.
+    #[test]
+    fn jobs_that_save_at_the_same_moment_leave_each_other_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let job = OsStr::new(".elbow-0123456789abcdef-1.000000005");
+        let save = || {
+            for _ in 0..300 {
+                let mut saved = SavedDir::create(place.path(), job).unwrap();
+                saved.put(b"result").unwrap();
+                assert_eq!(std::fs::read(saved.path.join(DATA)).unwrap(), b"result");
+                std::fs::remove_dir_all(&saved.path).unwrap();
+            }
+        };
+        std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(save))));
+    }
 }
