@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use elbow_file::{Access, Errno, FileType, Handle, RenameMode, Storage, Time};
 use elbow_remote::{ConnectError, Login, SftpStorage, Ssh, SshTarget};
@@ -80,14 +80,20 @@ fn connect(bed: &SshTestbed, dir: &Path, root: &Path) -> Result<(SftpStorage, Ss
     let access = bed.access();
     let quoted: Vec<String> = access.options.iter().map(|option| format!("'{option}'")).collect();
     let program = dir.join("via");
-    fs::write(&program, format!("#!/bin/sh\nexec ssh {} \"$@\"\n", quoted.join(" "))).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&program, &format!("#!/bin/sh\nexec ssh {} \"$@\"\n", quoted.join(" ")));
     let target: SshTarget = format!("ssh://{}", access.host).parse().unwrap();
     let login = Login {
         ssh: program.into(),
         ..Login::default()
     };
     Ssh::connect_sftp(&target, root, &login)
+}
+
+/// By another process: a child that is just being started would have a copy of the descriptor, and the program could not be run meanwhile.
+fn write_program(path: &Path, text: &str) {
+    let write = r#"printf %s "$1" > "$0" && chmod 755 "$0""#;
+    let written = Command::new("sh").args(["-c", write]).arg(path).arg(text).status();
+    assert!(written.unwrap().success(), "{}", path.display());
 }
 
 fn n(name: &str) -> &OsStr {
@@ -739,7 +745,7 @@ fn what_is_copied_does_not_go_over_the_line() {
 fn what_was_read_ahead_goes_over_the_line_once() {
     let Some(fixture) = Fixture::new() else { return };
     let (storage, root) = (&fixture.storage, &fixture.root);
-    let content: Vec<u8> = (0..4_000_000_u32)
+    let content: Vec<u8> = (0..400_000_u32)
         .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
         .collect();
     fs::write(fixture.path("f"), &content).unwrap();
@@ -754,23 +760,32 @@ fn what_was_read_ahead_goes_over_the_line_once() {
         assert_eq!(storage.read(&file, &mut read, 0), Ok(content.len()));
         assert!(read == expected);
     };
-    let came = passed(&|| {
-        for offset in [0, 1_000_000, 2_000_000, 3_000_000] {
-            storage.read_ahead(&file, offset, 1_000_000).unwrap();
-        }
+    // It is kept for two seconds. A busy machine may need longer, and the next try is made with nothing kept.
+    let in_time = std::iter::repeat_with(|| {
+        let began = Instant::now();
+        let came = passed(&|| {
+            for offset in [0, 100_000, 200_000, 300_000] {
+                storage.read_ahead(&file, offset, 100_000).unwrap();
+            }
+        });
+        (came, passed(&|| read(&content)), began.elapsed())
     });
-    assert!(came >= 4_000_000, "{came} bytes");
-    assert!(passed(&|| read(&content)) < 100_000, "it had come before");
-    assert!(passed(&|| read(&content)) >= 4_000_000, "it was read once");
+    let (came, again, _) = in_time
+        .take(30)
+        .find(|(_, _, took)| *took < Duration::from_secs(1))
+        .expect("a second");
+    assert!(came >= 400_000, "{came} bytes");
+    assert!(again < 10_000, "it had come before");
+    assert!(passed(&|| read(&content)) >= 400_000, "it was read once");
     let mut changed = content.clone();
-    changed[1_500_000..1_500_003].copy_from_slice(b"new");
+    changed[150_000..150_003].copy_from_slice(b"new");
     storage.read_ahead(&file, 0, content.len()).unwrap();
-    storage.write(&file, &[IoSlice::new(b"new")], 1_500_000).unwrap();
+    storage.write(&file, &[IoSlice::new(b"new")], 150_000).unwrap();
     read(&changed);
     storage.read_ahead(&file, 0, content.len()).unwrap();
-    storage.truncate(&file, 1_500_003).unwrap();
+    storage.truncate(&file, 150_003).unwrap();
     let mut read = vec![0; content.len()];
-    assert_eq!(storage.read(&file, &mut read, 0), Ok(1_500_003));
+    assert_eq!(storage.read(&file, &mut read, 0), Ok(150_003));
 }
 
 #[test]

@@ -296,7 +296,8 @@ fn around() -> Option<Found> {
 fn of_directory(path: &Path) -> anyhow::Result<Found> {
     let real = path.canonicalize()?;
     let (mut over, mut above) = (Vec::new(), Vec::new());
-    for (socket, status) in running() {
+    let (answering, silent) = look_at_all();
+    for (socket, status) in answering {
         let places = [status.source.path(), status.mount_point.path()];
         let mut places = places.into_iter().flatten();
         if places.clone().any(|place| place == real) {
@@ -308,6 +309,12 @@ fn of_directory(path: &Path) -> anyhow::Result<Found> {
     let found = if over.is_empty() { above } else { over };
     let pids: Vec<String> = found.iter().map(|(_, status)| status.pid.to_string()).collect();
     match found.len() {
+        0 if silent > 0 => bail!(
+            "{}: not a mount of elbow, and no job of yours that answers runs there; {silent} of your jobs, wherever they run, gave no answer \
+             within {} s (stopped, or the machine is very busy): ask again",
+            path.display(),
+            STATUS_PATIENCE.as_secs()
+        ),
         0 => bail!(
             "{}: not a mount of elbow, and no job of yours runs there (`elbow jobs` lists them)",
             path.display()
@@ -334,18 +341,24 @@ pub(crate) fn find_by_name(path: &Path) -> Option<Found> {
 
 /// All running jobs of this user that answer, each with its socket, the oldest first.
 pub(crate) fn running() -> Vec<(PathBuf, Status)> {
+    look_at_all().0
+}
+
+/// The same, and how many did not answer.
+fn look_at_all() -> (Vec<(PathBuf, Status)>, usize) {
     let directories = candidates().into_iter().filter(|directory| is_private(directory));
-    let sockets = directories.flat_map(|directory| names_in(&directory, "sock"));
-    let ask = |socket: PathBuf| {
+    let (mut all, mut silent) = (Vec::new(), 0);
+    for socket in directories.flat_map(|directory| names_in(&directory, "sock")) {
         let shown = socket.clone();
-        let status = Found { socket, shown }.status().ok()?;
-        Some(status)
-    };
-    let mut all: Vec<_> = sockets
-        .filter_map(|socket| Some((socket.clone(), ask(socket)?)))
-        .collect();
+        let found = Found { socket, shown };
+        match found.look() {
+            Look::Status(status) => all.push((found.socket, *status)),
+            Look::Silent => silent += 1,
+            Look::Gone => {}
+        }
+    }
     all.sort_by(|(_, a), (_, b)| a.started_unix_seconds.total_cmp(&b.started_unix_seconds));
-    all
+    (all, silent)
 }
 
 /// Remembers a kept job, for `elbow jobs`.

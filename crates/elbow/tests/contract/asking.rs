@@ -54,7 +54,7 @@ fn a_running_job_is_asked_from_outside() {
         .iter()
         .filter(|path| stage.path("work").join(path).exists())
     {
-        let status = json(&stage.elbow(&["status", path, "--json"]));
+        let status = json(&stage.asks(&["status", path, "--json"]));
         assert_eq!(
             (&status["kind"], &status["phase"]),
             (&"run".into(), &"running".into()),
@@ -81,7 +81,7 @@ fn a_running_job_is_asked_from_outside() {
         "{lines:?}"
     );
     stage
-        .elbow(&["commit", "."])
+        .asks(&["commit", "."])
         .assert_code(125)
         .assert_says(&["stored when its command ends with 0", "elbow rollback"]);
     finish(&stage, child).assert_code(0);
@@ -126,7 +126,7 @@ fn rollback_ends_the_command_and_the_job() {
     let stage = Stage::new();
     for script in [SCRIPT.to_owned(), format!("trap 'exit 0' TERM; {SCRIPT}")] {
         let child = start(&stage, &["--retry", "3"], &script);
-        let said = stage.elbow(&["rollback", "."]);
+        let said = stage.asks(&["rollback", "."]);
         said.assert_code(0).assert_says(&["rolled back", "elbow rollback"]);
         assert_eq!(stage.names(), ["old"]);
         let ended = child.finish();

@@ -376,8 +376,8 @@ fn a_signal_that_is_late_for_the_command_does_not_roll_back() {
         let ending = Instant::now();
         end_command(&stage, &child);
         send(libc::SIGTERM, number(&child));
-        // On a busy machine this may have taken longer than is waited for.
-        let is_in_time = ending.elapsed() < Duration::from_secs(1);
+        // On a busy machine this may have taken longer than is waited for, and the signal needs a moment to be heard of.
+        let is_in_time = ending.elapsed() < Duration::from_millis(500);
         assert!(!stage.path("below/f1").exists(), "it is being stored still");
         slow.resume();
         let said = finish(child);
@@ -387,7 +387,7 @@ fn a_signal_that_is_late_for_the_command_does_not_roll_back() {
         }
         is_in_time
     };
-    assert!((0..10).any(|_| is_in_time()), "no signal was sent in time");
+    assert!((0..30).any(|_| is_in_time()), "no signal was sent in time");
 }
 
 #[test]

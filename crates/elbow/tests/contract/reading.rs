@@ -51,7 +51,7 @@ fn job(stage: &Stage, command: &[&str]) -> Said {
 fn files_that_are_read_one_after_the_other_are_fetched_together() {
     let stage = Stage::new();
     fill(&stage.path("below"));
-    let slow = on_slow(&stage, Duration::from_millis(3));
+    let slow = on_slow(&stage, Duration::from_millis(30));
     job(&stage, &["sh", "-c", "cd ../slow; ls"]).assert_code(0);
     slow.reset_counters();
     let said = job(&stage, &["sh", "-c", "cd ../slow; for f in *; do cat $f; done"]);

@@ -81,6 +81,19 @@ impl Stage {
         self.run(Command::new(ELBOW).args(words))
     }
 
+    /// Runs `elbow` in `work` until it finds a job there that runs: on a machine that stands still, one that does not answer is not found.
+    pub(crate) fn asks(&self, words: &[&str]) -> Said {
+        let mut said = self.elbow(words);
+        wait_for("the job to answer", || {
+            let is_silent = said.code == 125 && format!("{said:?}").contains("gave no answer");
+            if is_silent {
+                said = self.elbow(words);
+            }
+            !is_silent
+        });
+        said
+    }
+
     /// Runs a shell script in `work`, in a mount namespace of its own; `$ELBOW` is the binary.
     pub(crate) fn apart(&self, script: &str) -> Said {
         self.run(Command::new("unshare").args(["--mount", "sh", "-e", "-c", script]))

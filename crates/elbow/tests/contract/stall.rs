@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use elbow_testkit::slowfs::{SlowFs, SlowOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
+use tempfile::TempDir;
+
 use crate::interruption::{has_no_children, wait_for_probe};
 use crate::stage::{ELBOW, Said, Stage, Started, wait_for, word};
 
@@ -38,14 +40,16 @@ fn serve() {
 struct Server {
     process: Child,
     input: Option<ChildStdin>,
+    /// What it shows, in memory: a write that waits for a busy disk looks like a storage that has nothing to do.
+    _below: TempDir,
 }
 
 impl Server {
     fn start(stage: &Stage) -> Self {
-        let [below, shown] = ["below", "shown"].map(|name| {
-            stage.make_dir(name);
-            stage.path(name)
-        });
+        let (below, shown) = (stage.path("below"), stage.path("shown"));
+        stage.make_dir("shown");
+        let in_memory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+        std::os::unix::fs::symlink(in_memory.path(), &below).expect("a link");
         let mut command = Command::new(std::env::current_exe().expect("this test"));
         command
             .args(["--exact", "stall::serve", "--ignored", "--nocapture"])
@@ -60,7 +64,11 @@ impl Server {
         assert!(lines.any(|line| line.ends_with("served")), "it serves nothing");
         // Nobody reads on.
         std::thread::spawn(move || lines.count());
-        Self { process, input }
+        Self {
+            process,
+            input,
+            _below: in_memory,
+        }
     }
 
     fn send(&self, signal: Signal) {

@@ -116,6 +116,8 @@ fn a_stopped_job_is_watched_until_it_goes_on() {
     let process = Pid::from_raw(i32::try_from(watched.job.id()).expect("a number")).expect("a process");
     kill_process(process, Signal::STOP).expect("stopped");
     watched.wait_for(1, SILENT);
+    let said = stage.elbow(&["rollback", "."]);
+    said.assert_code(125).assert_says(&["gave no answer"]);
     kill_process(process, Signal::CONT).expect("going on");
     let before = watched.looks().matches(" operations; ").count();
     watched.wait_for(before + 1, " operations; ");
@@ -152,7 +154,7 @@ fn there_is_nothing_to_watch_without_a_job() {
 fn metrics_of_a_running_job_are_text_for_prometheus() {
     let stage = Stage::new();
     let job = start(&stage);
-    let said = stage.elbow(&["status", "--metrics", "."]);
+    let said = stage.asks(&["status", "--metrics", "."]);
     let text = &said.assert_code(0).out;
     let directory = format!("directory=\"{}\"", stage.work().display());
     let value = |name: &str| -> f64 {

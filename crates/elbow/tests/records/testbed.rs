@@ -199,8 +199,8 @@ impl Testbed {
         self.command(words).spawn().expect("a start")
     }
 
-    pub(crate) fn start_in_place(&self) -> Child {
-        self.start(&[&ORDER[..], &["--in-place", "data"]].concat())
+    fn start_in_place(&self, options: &[&str]) -> Child {
+        self.start(&[&ORDER[..], &["--in-place"], options, &["data"]].concat())
     }
 
     pub(crate) fn resume(&self) -> Said {
@@ -215,9 +215,14 @@ impl Testbed {
     /// Starts a sort in place of these records, in the file `data`, and stops it (SIGSTOP) where a part of the input is freed. On a busy machine a sort may
     /// be over before we look, or before we can stop it: then another one is started.
     pub(crate) fn start_and_hold(&self, records: &[u8]) -> Held {
+        self.start_and_hold_with(&[], records)
+    }
+
+    /// The same, with other options besides.
+    pub(crate) fn start_and_hold_with(&self, options: &[&str], records: &[u8]) -> Held {
         for _ in 0..TRIES {
             self.write("data", records);
-            let child = self.start_in_place();
+            let child = self.start_in_place(options);
             let file = fs::File::open(self.path("data")).expect("the file");
             wait_for("the first hole", || !begins_with_data(&file) || has_ended(&child));
             let held = Held::stop(child);
