@@ -313,6 +313,15 @@ fn a_store_is_open_once() {
     test_dir.open().unwrap();
 }
 
+/// Lets a child go on when it is dropped, also by a panic. Closing the pipe would not do: the child has a copy of this end too.
+struct GoOn(std::io::PipeWriter);
+
+impl Drop for GoOn {
+    fn drop(&mut self) {
+        let _ = self.0.write_all(b"!"); // Where nobody reads it, nobody waits for it.
+    }
+}
+
 /// A store could not be opened right after it was closed while another thread started a program: between fork and exec
 /// the child has all descriptors, and with them the lock. It is given up explicitly now.
 #[test]
@@ -323,14 +332,15 @@ fn a_program_being_started_does_not_keep_a_store_open() {
     let test_dir = TestDir::new();
     let store = test_dir.create(Options::default());
     let (told, tell) = std::io::pipe().unwrap();
+    let (go, may_go) = std::io::pipe().unwrap();
+    let may_go = GoOn(may_go);
     let starting = thread::spawn(move || {
         let mut program = std::process::Command::new("true");
-        // SAFETY: write and nanosleep may be called between fork and exec.
+        // SAFETY: write and read may be called between fork and exec.
         unsafe {
             program.pre_exec(move || {
                 (&tell).write_all(b"!")?;
-                thread::sleep(std::time::Duration::from_millis(300));
-                Ok(())
+                (&go).read_exact(&mut [0])
             });
         }
         program.status().unwrap()
@@ -340,6 +350,7 @@ fn a_program_being_started_does_not_keep_a_store_open() {
     drop(test_dir.open().unwrap());
     test_dir.open().unwrap();
     assert!(!starting.is_finished(), "the child was still being started");
+    drop(may_go);
     assert!(starting.join().unwrap().success());
 }
 
