@@ -30,6 +30,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 
+use elbow_ranges::RangeSet;
 use rustix::fs::OFlags;
 
 use crate::blocks::{Piece, zero_blocks};
@@ -202,8 +203,9 @@ impl<'a> Digging<'a> {
 
     /// Whether it could be done.
     fn dig_piece(&mut self, range: Range<u64>) -> Result<bool> {
+        let mut freed = RangeSet::new();
         for _ in 0..AGAIN_MAX {
-            match self.try_piece(range.clone())? {
+            match self.try_piece(range.clone(), &mut freed)? {
                 Outcome::Done => return Ok(true),
                 Outcome::Again => (),
                 Outcome::Busy => break,
@@ -212,7 +214,8 @@ impl<'a> Digging<'a> {
         Ok(false)
     }
 
-    fn try_piece(&mut self, range: Range<u64>) -> Result<Outcome> {
+    /// What was freed when the piece was looked at before reads as zeros again, and is counted no more.
+    fn try_piece(&mut self, range: Range<u64>, freed: &mut RangeSet) -> Result<Outcome> {
         if let Guard::Lease(lease) = &mut self.guard
             && !lease.hold()?
         {
@@ -222,7 +225,7 @@ impl<'a> Digging<'a> {
         let zeros = zero_blocks(range.start, bytes, self.block_bytes);
         for run in &zeros {
             match self.free(&run)? {
-                Some(freed) => self.dug.dug_bytes += freed,
+                Some(bytes) => self.dug.dug_bytes += bytes.min(add_new(freed, run)),
                 None => return Ok(Outcome::Again),
             }
         }
@@ -281,4 +284,11 @@ impl<'a> Digging<'a> {
             false => Ok(run.end),
         }
     }
+}
+
+/// Adds a range to a set; how many of its bytes were not in there.
+fn add_new(set: &mut RangeSet, range: Range<u64>) -> u64 {
+    let before = set.total_bytes();
+    set.insert(range.start, range.end);
+    set.total_bytes() - before
 }

@@ -19,6 +19,8 @@ const F_GETSIG: c_int = 11;
 /// started and has a copy of the descriptor until it runs its program), short for who waits for us.
 const PATIENCE: Duration = Duration::from_secs(2);
 const GLANCE: Duration = Duration::from_millis(5);
+/// And how often we look at least: a process that was stopped for longer than its patience has not waited for anybody.
+const LOOKS_MIN: usize = 20;
 
 /// `f_type` of file systems that nobody writes to behind this kernel's back, and whose mappings count as open files (those
 /// of overlayfs do not).
@@ -85,12 +87,12 @@ impl<'a> Lease<'a> {
         self.set_when_closed(deadline)
     }
 
-    /// False when somebody still has the file open at the deadline.
+    /// False when somebody still has the file open at the deadline, and had it whenever we looked.
     fn set_when_closed(&mut self, deadline: Instant) -> Result<bool> {
-        loop {
+        for look in 1.. {
             match self.set() {
                 Ok(()) => break,
-                Err(Errno::BUSY) if Instant::now() >= deadline => return Ok(false),
+                Err(Errno::BUSY) if look >= LOOKS_MIN && Instant::now() >= deadline => return Ok(false),
                 Err(Errno::BUSY) => sleep(GLANCE),
                 Err(errno) => return Err(errno),
             }

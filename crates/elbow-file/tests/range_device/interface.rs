@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use elbow_file::double::{Counting, Delaying, Faulty, Gated, Interposed, Operation, Plan};
+use elbow_file::double::{Counting, Faulty, Gated, Interposed, Operation, Plan};
 use elbow_file::range_device::{Blocking, Done, FileDevice, RangeDevice, RangeError, Request, ThreadedDevice};
 use elbow_file::{Errno, Handle, RealStorage, Storage};
 
@@ -104,11 +104,11 @@ fn an_opened_device_is_read_from_its_medium() {
 
 #[test]
 fn requests_are_really_in_flight_and_no_more_than_threads() {
-    let storage = Arc::new(Interposed::new(
-        Arc::new(RealStorage),
-        Delaying::new(Duration::from_millis(5), 64),
-    ));
+    let gated = Gated::new(|call| call.operation == Operation::Write);
+    let storage = Arc::new(Interposed::new(Arc::new(RealStorage), gated));
     let mut device = ThreadedDevice::new(storage.clone(), sectors(64), 512, 64 * 512, 4).unwrap();
+    let _opens = OpenOnDrop(storage.hook());
+    storage.hook().close();
     let targets = std::iter::once(0..64).collect();
     for _ in 0..32 {
         let request = Request::WriteRange {
@@ -118,9 +118,14 @@ fn requests_are_really_in_flight_and_no_more_than_threads() {
         };
         device.submit(request).unwrap();
     }
+    storage.hook().wait_for_held(4);
+    for _ in 0..20 {
+        assert_eq!(storage.hook().held(), 4);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    storage.hook().open();
     let done = std::iter::from_fn(|| device.wait()).filter(|done| done.result.is_ok());
     assert_eq!(done.count(), 32);
-    assert_eq!(storage.hook().served_peak(), 4);
 }
 
 /// One thread, which is kept busy: what waits can be cancelled, comes too late, and leaves its place to others.
