@@ -8,6 +8,7 @@
 //!                 ──> sortable      inputs for sorts, and whether the output is sorted and a permutation
 //!                 ──> thin_disk     a disk that has less room than it says
 //!                 ──> cases         random cases that can be replayed
+//!                 ──> program       a program that a test writes and runs at once
 //!                 ──> reachable     a program where every user can start it
 //!                 ──> differ        random system calls, natively and in a job: what differs, made small
 //!                 ──> oracle        what clients of a lock service believed to hold, and whether that can be
@@ -26,6 +27,7 @@ pub mod differ;
 pub mod duration;
 pub mod oracle;
 pub mod pcopy;
+pub mod program;
 pub mod reachable;
 pub mod signals;
 pub mod slowfs;
