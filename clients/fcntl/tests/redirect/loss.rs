@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Output, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use elbow_lock::{Client, FileName, LockMode, Owner, Wait, file_name};
 use elbow_ranges::Footprint;
@@ -76,11 +76,11 @@ NEXT
 print("went on", flush=True); os._exit(0)
 "#;
 
-/// The reader is kept for a while where it has seen the end of the session.
+/// The reader is kept for a while where it has seen the end of the session; strace waits that while, also when the process has ended before.
 fn start_with_a_slow_reader(test_dir: &TestDir, program: &str) -> Child {
     let mut command = test_dir.command("strace");
     command.args(["-f", "-qq", "-o", "strace.out", "-e", "trace=shutdown"]);
-    command.args(["-e", "inject=shutdown:delay_enter=3000000", "python3", "-c", program]);
+    command.args(["-e", "inject=shutdown:delay_enter=20000000", "python3", "-c", program]);
     piped(&mut command)
 }
 
@@ -107,13 +107,15 @@ fn go_on(mut child: Child) -> Output {
 fn who_comes_before_the_reader_learns_of_the_loss() {
     let again = "CALL(f, fcntl.LOCK_EX | fcntl.LOCK_NB)";
     let exec = "os.execlp('true', 'true')";
-    for (call, next) in [
+    // At once: each takes as long as a reader is kept.
+    let cases = [
         ("fcntl.lockf", again),
         ("fcntl.lockf", "f.close()"),
         ("fcntl.lockf", exec),
         ("fcntl.flock", again),
         ("fcntl.flock", "f.close()"),
-    ] {
+    ];
+    let lose_it_first = &|call: &str, next: &str| {
         let mut test_dir = TestDir::redirected();
         let program = BEFORE_THE_READER.replace("NEXT", next).replace("CALL", call);
         let child = start_with_a_slow_reader(&test_dir, &program);
@@ -131,7 +133,12 @@ fn who_comes_before_the_reader_learns_of_the_loss() {
             "{call}, {next}: {complaint}"
         );
         assert_eq!(complaint.matches("were lost").count(), 1, "{call}, {next}: {complaint}");
-    }
+    };
+    std::thread::scope(|scope| {
+        for (call, next) in cases {
+            scope.spawn(move || lose_it_first(call, next));
+        }
+    });
 }
 
 /// A thread that writes on under its lock, whatever others do. Nobody reads what the process complains of.
@@ -223,15 +230,19 @@ fn is_reader_kept(strace: u32) -> bool {
 /// The story: flock of what is held already was answered without a look at the lease.
 #[test]
 fn who_was_stopped_past_the_lease_does_not_hold_by_asking_again() {
-    for call in ["fcntl.lockf", "fcntl.flock"] {
-        let test_dir = TestDir::redirected_over_tcp(1000);
+    const TTL_MS: u32 = 5000;
+    let stopped_holders = ["fcntl.lockf", "fcntl.flock"].map(|call| {
+        let test_dir = TestDir::redirected_over_tcp(TTL_MS);
         let stopped = "import signal; os.kill(os.getpid(), signal.SIGSTOP); CALL(f, fcntl.LOCK_EX | fcntl.LOCK_NB)";
         let program = BEFORE_THE_READER.replace("NEXT", stopped).replace("CALL", call);
         let mut child = piped(test_dir.command("python3").args(["-c", &program]));
         child.stdin.take().unwrap().write_all(b"go\n").unwrap();
         let state = || std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
         eventually("it is stopped", || state().contains(") T "));
-        std::thread::sleep(std::time::Duration::from_millis(1500)); // Past its lease.
+        (call, test_dir, child)
+    });
+    std::thread::sleep(std::time::Duration::from_millis(u64::from(TTL_MS) * 3 / 2)); // Past their leases.
+    for (call, _test_dir, child) in stopped_holders {
         let pid = child.id().to_string();
         assert!(
             std::process::Command::new("kill")
@@ -293,7 +304,7 @@ fn without_a_service_a_lock_call_fails() {
 /// Over TCP a session lasts as long as its lease, which the redirect renews.
 #[test]
 fn leases_are_renewed_while_locks_are_held() {
-    const TTL_MS: u32 = 3000;
+    const TTL_MS: u32 = 10_000;
     let test_dir = TestDir::redirected_over_tcp(TTL_MS);
     let program = r#"
 import fcntl, os, subprocess, sys, time
@@ -305,7 +316,7 @@ def tries(lock, name):
     except OSError as error: return error.errno
 print(tries(fcntl.lockf, 'f'), tries(fcntl.flock, 'g'))
 """
-time.sleep(6)
+time.sleep(15) # Longer than a lease lasts that is not renewed.
 subprocess.run([sys.executable, "-c", code])
 f.close(); g.close()
 subprocess.run([sys.executable, "-c", code])
@@ -318,18 +329,19 @@ subprocess.run([sys.executable, "-c", code])
 struct ThrottledProxy {
     url: String,
     connections: Arc<AtomicUsize>,
-    bytes: Arc<AtomicUsize>,
+    /// Whether the first connection has ended before a byte that was to come.
+    has_withheld: Arc<AtomicBool>,
 }
 
 impl ThrottledProxy {
     fn before(service: &str, place: &std::path::Path, bytes_of_first: usize) -> Self {
         let listener = UnixListener::bind(place).unwrap();
         let service = service.strip_prefix("unix:").unwrap().to_owned();
-        let (connections, bytes) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let counted = (Arc::clone(&connections), Arc::clone(&bytes));
+        let (connections, has_withheld) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let noted = (Arc::clone(&connections), Arc::clone(&has_withheld));
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                let is_first = counted.0.fetch_add(1, Ordering::SeqCst) == 0;
+                let is_first = noted.0.fetch_add(1, Ordering::SeqCst) == 0;
                 let at_most = if is_first { bytes_of_first } else { usize::MAX };
                 let server = UnixStream::connect(&service).unwrap();
                 let (mut up, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
@@ -337,30 +349,34 @@ impl ThrottledProxy {
                     let _ = std::io::copy(&mut up, &mut to);
                     to.shutdown(Shutdown::Both)
                 });
-                let bytes = Arc::clone(&counted.1);
-                std::thread::spawn(move || forward(&server, &client, at_most, &bytes));
+                let has_withheld = Arc::clone(&noted.1);
+                std::thread::spawn(move || forward(&server, &client, at_most, &has_withheld));
             }
         });
         let url = format!("unix:{}", place.display());
         Self {
             url,
             connections,
-            bytes,
+            has_withheld,
         }
     }
 }
 
-fn forward(server: &UnixStream, mut client: &UnixStream, at_most: usize, counted: &AtomicUsize) {
-    for byte in BufReader::new(server).bytes().map_while(Result::ok).take(at_most) {
+fn forward(server: &UnixStream, mut client: &UnixStream, at_most: usize, has_withheld: &AtomicBool) {
+    let mut bytes = BufReader::new(server).bytes().map_while(Result::ok);
+    for byte in bytes.by_ref().take(at_most) {
         if client.write_all(&[byte]).is_err() {
             break;
         }
-        counted.fetch_add(1, Ordering::SeqCst);
+    }
+    if bytes.next().is_some() {
+        has_withheld.store(true, Ordering::SeqCst);
     }
     let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
 }
 
-/// A link that ends within an answer, at each of its bytes: the call fails, and the next one is answered over another link from its beginning.
+/// A link that ends within an answer, at each of its bytes: the call fails, and the next one is answered over another link from its beginning. How
+/// long the answers are, each run has to see for itself: they name the process by its number.
 #[test]
 fn half_an_answer_ends_with_its_connection() {
     let program = r#"
@@ -385,12 +401,14 @@ for _ in range(100):
         );
         between
     };
-    let whole = run(usize::MAX);
-    assert_eq!(whole.connections.load(Ordering::SeqCst), 1);
-    let bytes = whole.bytes.load(Ordering::SeqCst);
-    assert!(bytes > 20, "a welcome and a grant in {bytes} bytes");
-    for cut in 0..bytes {
+    for cut in 0.. {
         let between = run(cut);
-        assert!(between.connections.load(Ordering::SeqCst) > 1, "cut after {cut} bytes");
+        let connections = between.connections.load(Ordering::SeqCst);
+        if !between.has_withheld.load(Ordering::SeqCst) {
+            assert_eq!(connections, 1, "nothing was cut after {cut} bytes");
+            assert!(cut > 20, "a welcome and a grant in {cut} bytes");
+            break;
+        }
+        assert!(connections > 1, "cut after {cut} bytes");
     }
 }
