@@ -43,9 +43,9 @@ const LONGEST: [(&str, &str); 9] = [
     ("elbow", "--test recipes"),
 ];
 
-/// It attaches block devices and makes file systems on them again and again. The namespace of a job that runs meanwhile has copies of their mounts:
+/// They attach block devices and make file systems on them again and again. The namespace of a job that runs meanwhile has copies of their mounts:
 /// where unmounting does not spread (`/` is private in containers) the device is in use until that job ends.
-const ALONE: (&str, &str) = ("elbow", "--test disk");
+const ALONE: [(&str, &str); 2] = [("elbow", "--test disk"), ("elbow-drive", "--test journal")];
 
 /// How many tests of a program run at a time; by themselves it is as many as there are processors.
 const THREADS: &str = "RUST_TEST_THREADS";
@@ -71,6 +71,11 @@ impl Program {
 
     fn is(&self, (package, target): (&str, &str)) -> bool {
         (self.package.as_str(), self.target.as_str()) == (package, target)
+    }
+
+    /// Whether no other program may run meanwhile.
+    fn runs_alone(&self) -> bool {
+        ALONE.iter().any(|of| self.is(*of))
     }
 
     /// How early it begins.
@@ -193,7 +198,7 @@ fn package_of(id: &str) -> &str {
 /// Runs all of them, begun in this order, also after one has failed: a gate takes long, and tells all that is wrong at once.
 pub(super) fn run(workspace: &Workspace, programs: Vec<Program>) -> Result<()> {
     let lanes = processors();
-    let (alone, others): (Vec<_>, Vec<_>) = programs.into_iter().partition(|program| program.is(ALONE));
+    let (alone, others): (Vec<_>, Vec<_>) = programs.into_iter().partition(Program::runs_alone);
     let waiting = Mutex::new(VecDeque::from(others));
     let failed: Mutex<Vec<Failed>> = Mutex::new(Vec::new());
     let next = || waiting.lock().expect("no lane panics with it").pop_front();
