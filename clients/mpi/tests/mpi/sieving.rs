@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use elbow_lock::{Client, file_name};
 use elbow_testkit::cases::{rounds, seed};
@@ -202,8 +202,8 @@ fn who_loses_the_lock_writes_back_no_gaps_any_more() {
         let (is_over, lost) = (AtomicBool::new(false), AtomicU64::new(0));
         let output = std::thread::scope(|scope| {
             scope.spawn(|| {
-                let until = Instant::now() + Duration::from_secs(60);
-                while read_byte(&data, 0) != Some(b'n') && Instant::now() < until {
+                // Other tests may run before the program does.
+                while read_byte(&data, 0) != Some(b'n') && !is_over.load(Ordering::Relaxed) {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 let client = Client::connect(&service.url).unwrap();
@@ -212,9 +212,8 @@ fn who_loses_the_lock_writes_back_no_gaps_any_more() {
                 std::fs::write(&broken_note, "").unwrap();
                 lost.store(write_into_gap(&data, &is_over), Ordering::Relaxed);
             });
-            let output = testbed.run(&mpi, how, &program, &[broken_note.to_str().unwrap()]);
-            is_over.store(true, Ordering::Relaxed);
-            output
+            let _ends = SetOnDrop(&is_over);
+            testbed.run(&mpi, how, &program, &[broken_note.to_str().unwrap()])
         });
         assert!(
             output.printed.contains("lost as it should be"),
@@ -227,6 +226,15 @@ fn who_loses_the_lock_writes_back_no_gaps_any_more() {
         // That of the probe, those of two chunks at most, and what the library writes for itself.
         let writes = output.writes().unwrap_or(u64::MAX);
         assert!(writes <= 5, "{}: it went on: {}", mpi.name, output.printed);
+    }
+}
+
+/// Says that something is over, also when it has panicked.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
