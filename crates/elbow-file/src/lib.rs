@@ -37,7 +37,7 @@ pub use far_end::{Completion, FarAnswer, FarEnd, FarWorker, Order, Worked, errno
 pub use file_system_traits::{FileSystemTraits, Identity};
 pub use handle::{Errno, Handle, Result};
 pub use layer::StorageLayer;
-pub use lock::{try_lock, unlock};
+pub use lock::{try_lock, unlock, unlock_open_file};
 pub use real::RealStorage;
 pub use stat::{DirEntry, FileType, Protection, Space, Stat, Time};
 pub use storage::{Access, RenameMode, Storage};

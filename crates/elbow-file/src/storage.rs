@@ -173,7 +173,7 @@ pub trait Storage: Send + Sync {
     fn close(&self, file: &Handle) -> Result<()>;
     /// Takes the lock of a file that is open for writing, without waiting: `false` when it is taken through another open of
     /// the file, in this process or any other. It is held until the last clone of the handle is closed, or the process
-    /// ends; a file has it under every name, also after a rename. It keeps nobody from reading or writing. ENOLCK or
+    /// ends, or given up before by [`unlock_open_file`](crate::unlock_open_file); a file has it under every name, also after a rename. It keeps nobody from reading or writing. ENOLCK or
     /// EOPNOTSUPP, or ENOSYS, where files cannot be locked.
     fn try_lock(&self, file: &Handle) -> Result<bool>;
     /// Which object this is and how it was reached. The server is not asked.

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 
-use elbow_file::{Access, Errno, FileType, Handle, RealStorage, RenameMode, Storage, Time};
+use elbow_file::{Access, Errno, FileType, Handle, RealStorage, RenameMode, Storage, Time, unlock_open_file};
 use tempfile::TempDir;
 
 /// A directory of its own, and the storage opened on it.
@@ -100,6 +100,20 @@ fn a_lock_is_held_under_every_name_until_the_file_is_closed() {
     assert!(!RealStorage.try_lock(&second).unwrap());
     drop(first);
     assert!(RealStorage.try_lock(&second).unwrap());
+}
+
+/// A child that another thread was just starting had a copy of the descriptor, and with it the lock that was given up here.
+#[test]
+fn a_lock_that_is_given_up_is_free_while_a_copy_of_its_descriptor_is_open() {
+    let fixture = Fixture::new();
+    let first = fixture.file("a", b"");
+    let second = RealStorage.open(&fixture.root, n("a"), Access::ReadWrite).unwrap();
+    assert!(RealStorage.try_lock(&first).unwrap());
+    let copy = first.as_fd().try_clone_to_owned().unwrap();
+    unlock_open_file(&first).unwrap();
+    drop(first);
+    assert!(RealStorage.try_lock(&second).unwrap());
+    drop(copy);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use elbow_file::{Handle, Storage};
 
 use crate::commit::{Apply, Failure, Record, Slot, Tree, Undo, write_why};
-use crate::found::{Found, Stage, THREADS, error, find_record, lock_manifest, look_at, report_of, unfinished};
+use crate::found::{Found, Stage, THREADS, error, find_record, report_of, unfinished};
 use crate::kept;
 use crate::liveness::{Attempt, Liveness, Lock};
 use crate::ownership;
@@ -50,8 +50,7 @@ pub fn abandon(storage: &Arc<dyn Storage>, root: &Handle, name: &OsStr) -> Resul
         ownership::Ownership::NotOurs(why) => return Err(not_stuck(&format!("it is left alone: {why}"))),
     };
     let lock = Lock::default();
-    let found = look_at(storage, &own).map_err(error("reading the manifest in"))?;
-    let attempt = lock_manifest(storage, &own, &found, &lock).map_err(error("locking the manifest in"))?;
+    let (found, attempt) = kept::hold(storage, &own, &lock)?;
     let manifest = match found {
         Found::Ordinary(Some(manifest)) => manifest,
         Found::Ordinary(None) => return Err(not_stuck("its manifest cannot be read")),

@@ -114,7 +114,7 @@ pub(crate) fn find(storage: &dyn Storage, root: &Handle, name: &OsStr) -> Result
 
 /// A job, and its lock, if that can be had within two seconds: who was killed, or has just ended, may have it for a moment still, and so may what a
 /// process is starting.
-fn hold(storage: &dyn Storage, own: &OwnDirectory, lock: &Lock) -> Result<(Found, Attempt), JobError> {
+pub(crate) fn hold(storage: &dyn Storage, own: &OwnDirectory, lock: &Lock) -> Result<(Found, Attempt), JobError> {
     let mut looks = 0;
     loop {
         looks += 1;

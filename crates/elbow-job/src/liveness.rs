@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use elbow_file::{Errno, Handle, Storage};
+use elbow_file::{Errno, Handle, Storage, unlock_open_file};
 use parking_lot::Mutex;
 
 use crate::staging::Manifest;
@@ -114,7 +114,7 @@ fn holder(manifest: &Manifest) -> String {
     }
 }
 
-/// A manifest that is held open for its lock.
+/// A manifest that is held open for its lock, which is given up when this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Lock(Mutex<Option<Handle>>);
 
@@ -154,15 +154,34 @@ impl Lock {
     /// and FUSE, and with it the directory.
     pub(crate) fn give_up(&self, storage: &dyn Storage) {
         if let Some(manifest) = self.0.lock().take() {
+            unlock(&manifest);
             // Nothing was written that could be lost now.
             let _ = storage.close(&manifest);
         }
     }
 }
 
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if let Some(manifest) = self.0.get_mut() {
+            unlock(manifest);
+        }
+    }
+}
+
+/// Closing alone would leave the lock with a child that another thread is just starting, which has a copy of the descriptor
+/// until it begins its program: who comes next took the job for one that runs.
+pub(crate) fn unlock(file: &Handle) {
+    // What could not be unlocked is when the last descriptor is closed.
+    let _ = unlock_open_file(file);
+}
+
 #[cfg(test)]
 mod tests {
-    use elbow_file::Time;
+    use std::ffi::OsStr;
+    use std::os::fd::AsFd as _;
+
+    use elbow_file::{Access, RealStorage, Time};
 
     use super::*;
     use crate::staging::JobHome;
@@ -247,5 +266,26 @@ mod tests {
         assert_eq!(said(old, none, DEV, false), "dead");
         let old = |m: &mut Manifest| (m.home, m.host) = (None, "another".into());
         assert_eq!(said(old, none, DEV, false), "running", "the boot is this one");
+    }
+    /// A copy of the descriptor, as a child has one that another thread starts at this moment, had the lock until it was closed:
+    /// the job was said to be still running.
+    #[test]
+    fn a_lock_is_free_when_it_is_given_up_or_dropped_though_a_copy_of_its_descriptor_is_open() {
+        let place = tempfile::tempdir().unwrap();
+        let root = RealStorage::open_root(place.path()).unwrap();
+        let name = OsStr::new("job");
+        RealStorage.create(&root, name, 0o600).unwrap();
+        let open = || RealStorage.open(&root, name, Access::ReadWrite).unwrap();
+        let gives_up: [fn(Lock); 2] = [|lock| lock.give_up(&RealStorage), drop];
+        for give_up in gives_up {
+            let (file, lock) = (open(), Lock::default());
+            let copy = file.as_fd().try_clone_to_owned().unwrap();
+            assert!(matches!(attempt(&RealStorage, &file), Ok(Attempt::Locked)));
+            lock.hold(file);
+            assert!(matches!(attempt(&RealStorage, &open()), Ok(Attempt::Taken)));
+            give_up(lock);
+            assert!(matches!(attempt(&RealStorage, &open()), Ok(Attempt::Locked)));
+            drop(copy);
+        }
     }
 }

@@ -511,9 +511,10 @@ impl<'a> Recovery<'a> {
                 Found::Kept(_) => return Ok(Some((found, Attempt::None))),
                 _ => {
                     let attempt = lock_manifest(self.storage, own, &found, lock)?;
-                    // A process that was killed a moment ago still has its lock.
-                    let is_dying = matches!(attempt, Attempt::Taken) && found.has_process() == Some(false);
-                    if is_dying && !is_last {
+                    // A process that was killed a moment ago still has its lock. A job that is removed has no process of its own:
+                    // who began that may have died, and who removes it now is soon through, or is left to it.
+                    let is_dying = found.has_process() == Some(false) || matches!(found, Found::Dropped(_));
+                    if matches!(attempt, Attempt::Taken) && is_dying && !is_last {
                         std::thread::sleep(BIRTH_PAUSE);
                         continue;
                     }

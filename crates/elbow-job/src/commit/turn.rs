@@ -23,6 +23,7 @@ use tracing::debug;
 
 use super::leftovers::put_times_back;
 use super::record::Record;
+use crate::liveness::unlock;
 use crate::missing::none_if_missing;
 use crate::staging::{MANIFEST, TURN, is_job_name};
 
@@ -139,11 +140,16 @@ impl<'a> Turn<'a> {
         match self.storage.try_lock(&file) {
             Ok(true) => {
                 // It may have belonged to somebody who has given it up meanwhile: then it has no name.
-                if !self.has_name(&file)? {
-                    return Ok(Attempt::Gone);
+                match self.has_name(&file) {
+                    Ok(true) => {
+                        self.file = Some(file);
+                        Ok(Attempt::Locked)
+                    }
+                    other => {
+                        unlock(&file);
+                        other.map(|_| Attempt::Gone)
+                    }
                 }
-                self.file = Some(file);
-                Ok(Attempt::Locked)
             }
             Ok(false) => Ok(Attempt::Taken),
             Err(errno) => {
@@ -213,8 +219,9 @@ impl<'a> Turn<'a> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         // While it is locked, so that nobody locks it in between.
-        if self.file.is_some() {
+        if let Some(file) = &self.file {
             self.remove();
+            unlock(file);
         }
     }
 }
@@ -267,4 +274,5 @@ pub(crate) fn remove_old_turn(storage: &dyn Storage, root: &Handle) {
     if let Some(before) = before.ok().filter(|_| file.is_some() || turn.here.is_some()) {
         let _ = put_times_back(storage, root, (before.atime, before.mtime));
     }
+    file.iter().for_each(unlock);
 }
