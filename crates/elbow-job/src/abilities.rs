@@ -374,8 +374,10 @@ fn probe_modes(storage: &dyn Storage, job: &Handle, inherited: u32) -> Result<Mo
     const ALL: u32 = 0o777;
     /// One that no mask of a mount gives.
     const ODD: u32 = 0o604;
-    let name = named("modes");
+    // Another thread may try it at this moment.
+    let name = behaviours::named("modes");
     let file = match storage.create(job, &name, ALL) {
+        // Of an attempt before, by a process that died over it.
         Err(Errno::EXIST) => {
             storage.unlink(job, &name)?;
             storage.create(job, &name, ALL)?
@@ -394,7 +396,36 @@ fn probe_modes(storage: &dyn Storage, job: &Handle, inherited: u32) -> Result<Mo
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
+    use elbow_file::RealStorage;
+
     use super::*;
+
+    /// All had one name: two that tried at once took it from each other, and a `chmod` failed with EEXIST or ENOENT.
+    #[test]
+    fn modes_are_tried_by_many_threads_at_once() {
+        const THREADS: usize = 8;
+        let place = tempfile::tempdir().expect("a directory");
+        let job = RealStorage::open_root(place.path()).expect("a root");
+        let together = Barrier::new(THREADS);
+        let prober = || {
+            together.wait();
+            (0..200)
+                .map(|_| probe(&RealStorage, &job, &Ability::Modes, 0))
+                .collect()
+        };
+        let trials: Vec<Vec<Trial>> = std::thread::scope(|scope| {
+            let probers: Vec<_> = (0..THREADS).map(|_| scope.spawn(prober)).collect();
+            probers
+                .into_iter()
+                .map(|prober| prober.join().expect("trials"))
+                .collect()
+        });
+        for trial in trials.concat() {
+            assert!(matches!(trial, Trial::Modes(Modes { kept: true, .. })), "{trial:?}");
+        }
+    }
 
     #[test]
     fn names_of_other_worlds_are_asked_for_by_what_is_foreign_in_them() {

@@ -48,7 +48,7 @@ const LONG_AGO: Time = Time {
 const MODE: u32 = 0o700;
 
 /// Names for a trial that no other has at this moment.
-fn named(what: &str) -> OsString {
+pub(crate) fn named(what: &str) -> OsString {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     OsString::from(format!("probe-{what}{}", NUMBER.fetch_add(1, Ordering::Relaxed)))
 }
