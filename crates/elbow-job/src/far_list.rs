@@ -25,6 +25,16 @@ pub(crate) fn list_with_below(
     handle: Handle,
     ahead: usize,
 ) -> Result<(ListedMessage, Vec<Handle>), Errno> {
+    list_within(storage, handle, ahead, AHEAD_TIME)
+}
+
+/// The same with the time after which no look into a directory below is begun.
+fn list_within(
+    storage: &dyn Storage,
+    handle: Handle,
+    ahead: usize,
+    time: Duration,
+) -> Result<(ListedMessage, Vec<Handle>), Errno> {
     let begun = Instant::now();
     let (dir, handle) = match look_into(storage, handle, 1, LOOK_THREADS_MAX)?.0 {
         Looked::Listed(listing) => listed(storage, listing),
@@ -44,7 +54,7 @@ pub(crate) fn list_with_below(
     note_dirs(&dir, 0, device, &mut waiting);
     let (mut below, mut made) = (Vec::new(), vec![handle]);
     let mut left = ahead;
-    while left > 0 && below.len() < BELOW_MAX && begun.elapsed() < AHEAD_TIME {
+    while left > 0 && below.len() < BELOW_MAX && begun.elapsed() < time {
         let Some((parent, name)) = waiting.pop_front() else {
             break;
         };
@@ -111,6 +121,9 @@ mod tests {
 
     use super::*;
 
+    /// What a machine that is busy with other things needs at most.
+    const LONG: Duration = Duration::from_secs(3600);
+
     fn tree(dirs: &[&str], files: &[&str]) -> (tempfile::TempDir, Handle) {
         let place = tempfile::tempdir().expect("a directory");
         for dir in dirs {
@@ -140,12 +153,12 @@ mod tests {
     #[test]
     fn the_nearest_directories_come_along_until_there_are_enough_entries() {
         let (_place, root) = tree(&["a/b/c/d", "e/f"], &["a/1", "a/2", "a/b/3", "e/4", "top"]);
-        let (alone, made) = list_with_below(&RealStorage, root.clone(), 0).expect("a listing");
+        let (alone, made) = list_within(&RealStorage, root.clone(), 0, LONG).expect("a listing");
         assert_eq!(
             (alone.dir.entries.expect("entries").len(), alone.below.len(), made.len()),
             (3, 0, 1)
         );
-        let (all, made) = list_with_below(&RealStorage, root.clone(), 100).expect("a listing");
+        let (all, made) = list_within(&RealStorage, root.clone(), 100, LONG).expect("a listing");
         let mut found = paths(&all);
         assert_eq!(made.len(), found.len() + 1, "each is open");
         assert!(
@@ -170,9 +183,9 @@ mod tests {
                 "the handles are theirs"
             );
         }
-        let (few, _) = list_with_below(&RealStorage, root.clone(), 4).expect("a listing");
+        let (few, _) = list_within(&RealStorage, root.clone(), 4, LONG).expect("a listing");
         assert!((1..=2).contains(&few.below.len()), "{:?}", paths(&few));
-        let (small, _) = list_with_below(&RealStorage, root, 2).expect("a listing");
+        let (small, _) = list_within(&RealStorage, root, 2, LONG).expect("a listing");
         assert_eq!(paths(&small), [("/e".to_string(), 2)], "the other is too large");
     }
 
@@ -181,7 +194,7 @@ mod tests {
         let (_place, root) = tree(&[".elbow-0123456789abcdef-1.000000001/x", "closed/x", "open/x"], &[]);
         let refuses = Plan::fail(Errno::IO).on(Operation::OpenDir).named("closed");
         let storage = Interposed::new(Arc::new(RealStorage), Faulty::new([refuses]));
-        let (listed, _) = list_with_below(&storage, root, 100).expect("a listing");
+        let (listed, _) = list_within(&storage, root, 100, LONG).expect("a listing");
         assert_eq!(storage.hook().fired(), 1);
         let found: Vec<String> = paths(&listed).into_iter().map(|(path, _)| path).collect();
         assert_eq!(found, ["/open", "/open/x"]);
