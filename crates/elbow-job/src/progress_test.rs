@@ -15,11 +15,13 @@ use crate::{Ino, Job, Options, Outcome, Phase, Progress};
 
 /// Every call takes so long, so the files below take more than half a second: long enough for some reports.
 const CALL: Duration = Duration::from_millis(2);
+/// Where there is one call for each file.
+const LONG_CALL: Duration = Duration::from_millis(6);
 const FILES: usize = 600;
 
 /// A job on storage on which something is finished all the time, and everything takes long.
-fn slow_job(below: &Path) -> Job {
-    let storage = Interposed::new(Arc::new(RealStorage), Delaying::new(CALL, 2));
+fn slow_job(below: &Path, call: Duration) -> Job {
+    let storage = Interposed::new(Arc::new(RealStorage), Delaying::new(call, 2));
     let root = RealStorage::open_root(below).unwrap();
     let options = Options {
         in_flight: Some(2),
@@ -55,8 +57,11 @@ fn places_between(told: impl Iterator<Item = (u64, u64)>) -> usize {
 #[test]
 fn a_drain_in_which_something_is_finished_all_the_time_tells_how_far_it_is() {
     let dir = scratch();
-    let job = slow_job(dir.path());
+    let job = slow_job(dir.path(), CALL);
+    // All of it is left to the commit, however slowly the command works.
+    job.by_hand(true);
     write_files(&job);
+    job.by_hand(false);
     let mut all = Vec::new();
     let outcome = job.commit(&mut |progress| all.push(*progress)).unwrap();
     assert!(matches!(outcome, Outcome::Committed), "{outcome:?}");
@@ -81,7 +86,7 @@ fn a_commit_that_removes_many_names_tells_how_many() {
     for n in 0..FILES {
         std::fs::write(dir.path().join(format!("f{n}")), b"old").unwrap();
     }
-    let job = slow_job(dir.path());
+    let job = slow_job(dir.path(), LONG_CALL);
     job.insist(|job| job.list(Ino::ROOT)).unwrap();
     for n in 0..FILES {
         let name = format!("f{n}");
@@ -100,7 +105,7 @@ fn a_commit_that_removes_many_names_tells_how_many() {
 #[test]
 fn a_roll_back_of_many_names_tells_how_many() {
     let dir = scratch();
-    let job = slow_job(dir.path());
+    let job = slow_job(dir.path(), LONG_CALL);
     write_files(&job);
     job.shared.drain_content(&mut |_| {}).unwrap();
     let mut all = Vec::new();

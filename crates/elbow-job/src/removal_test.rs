@@ -15,6 +15,8 @@ use crate::{Job, Options, Outcome};
 const DIRECTORIES: usize = 50;
 const FILES: usize = 40;
 const LOOSE: usize = 200;
+/// So long each takes, for others to begin meanwhile.
+const CALL: Duration = Duration::from_millis(5);
 const IN_FLIGHT: usize = 32;
 
 /// Calls of one kind that are in flight at once.
@@ -28,7 +30,7 @@ impl Gauge {
     fn during<T>(&self, make: impl FnOnce() -> T) -> T {
         let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
         self.peak.fetch_max(now, Ordering::SeqCst);
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(CALL);
         let made = make();
         self.now.fetch_sub(1, Ordering::SeqCst);
         made

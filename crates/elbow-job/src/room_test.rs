@@ -75,7 +75,7 @@ fn write_nameless_in_time(job: &Job, mebibytes: u64) -> Result<(), Errno> {
 /// Of a file that was unlinked while it was open nothing was found to be spilled: writers waited for ever.
 #[test]
 fn a_file_without_a_name_is_written_beyond_the_memory() {
-    let (dir, spill) = (scratch(), tempfile::tempdir().unwrap());
+    let (dir, spill) = (scratch(), scratch());
     for _ in 0..4 {
         let job = begin(dir.path(), Some(spill.path()));
         assert_eq!(write_nameless_in_time(&job, 40), Ok(()));
