@@ -45,7 +45,7 @@ const PROGRAMS: [(&str, &str); 4] = [
 ];
 
 /// How long the server and the mount may take to appear.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 impl SshTestbed {
     /// What has to be installed before this can work, as a sentence; `None` when nothing.
