@@ -140,10 +140,12 @@ fn what_is_mounted_is_refused_whatever_is_said() {
     let path = directory.path();
     succeeds(Command::new("mkfs.ext4").args(["-q", "image"]).current_dir(path));
     fs::create_dir(path.join("mount")).expect("a directory");
+    let taking = crate::takes_loop_devices();
     let mounted = Command::new("mount")
         .args(["-o", "loop", "image", "mount"])
         .current_dir(path)
         .status();
+    drop(taking);
     if !mounted.is_ok_and(|status| status.success()) {
         eprintln!("SKIPPED: this machine lacks loop devices");
         return;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{elbow, elbow_of, json, refused, text, unmount, when_free};
+use super::{alone_with_loop_devices, elbow, elbow_of, json, refused, takes_loop_devices, text, unmount, when_free};
 
 /// A drive that is taken away with the test.
 struct Attached {
@@ -46,7 +46,9 @@ impl Attached {
         let attachment = attachment(directory.path());
         let mut args = vec!["attach", "--backing", &backing];
         args.extend(options.iter().copied().chain(attachment.iter().map(String::as_str)));
+        let taking = takes_loop_devices();
         let output = elbow(&args, b"");
+        drop(taking);
         assert!(output.status.success(), "{}", text(&output.stderr));
         let device = text(&output.stdout).trim().to_owned();
         let is_there = true;
@@ -685,10 +687,11 @@ fn a_block_device_that_is_another_file_s_by_now_is_left_alone() {
         if kill {
             drive.kill();
         }
+        let _alone = alone_with_loop_devices();
         let mut losetup = program("losetup").expect("util-linux");
         succeeds(losetup.args(["--detach", &drive.device]));
         let mut losetup = program("losetup").expect("util-linux");
-        // Where a test beside this one was quicker, the device is another's all the same.
+        // Where another process was quicker, the device is another's all the same.
         let _ = losetup.arg(&drive.device).arg(&other).output().expect("it runs");
         let reads = || elbow_drive::file_of_loop_device(Path::new(&drive.device));
         let before = reads();
@@ -881,6 +884,7 @@ pub(super) fn run_guide(guide: &str, directory: &Path) -> String {
     );
     let mut shell = Command::new("timeout");
     let script = format!("set -e\n{}", blocks(guide, "sh"));
+    let _taking = takes_loop_devices();
     succeeds(
         shell
             .args(["120", "bash", "-c", &script])

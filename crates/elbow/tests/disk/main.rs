@@ -20,6 +20,7 @@ mod simulate;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use serde_json::Value;
 
@@ -41,19 +42,39 @@ fn elbow_of(command: &str, args: &[&str], input: &[u8]) -> Output {
     child.wait_with_output().expect("elbow ends")
 }
 
+/// Whoever frees a loop device and uses its number still has this alone: that number is the first that anybody else is given.
+static LOOP_DEVICES: RwLock<()> = RwLock::new(());
+
+/// As long as this is held, loop devices may be taken.
+fn takes_loop_devices() -> RwLockReadGuard<'static, ()> {
+    LOOP_DEVICES.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As long as this is held, nobody else of this process takes one.
+fn alone_with_loop_devices() -> RwLockWriteGuard<'static, ()> {
+    LOOP_DEVICES.write().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What a command says at last that is tried again while what it ends is in use: a process that another test is just starting has copies of our
 /// descriptors, and a mount namespace copies of our mounts.
 fn when_free(run: impl Fn() -> Output) -> Output {
     const TRIES: u32 = 400;
     for _ in 1..TRIES {
         let output = run();
-        let said = text(&output.stderr);
+        let said = refusal(&output);
         if output.status.success() || !(said.contains("in use") || said.contains("busy")) {
             return output;
         }
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     run()
+}
+
+/// Why a command did nothing: with `--json` that is in the object that it answers, and standard error is empty.
+fn refusal(output: &Output) -> String {
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let message = answer["error"]["message"].as_str().unwrap_or_default();
+    text(&output.stderr) + message
 }
 
 /// Unmounts what nobody but those keeps in use.
