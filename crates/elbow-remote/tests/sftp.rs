@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use elbow_file::{Access, Errno, FileType, Handle, RenameMode, Storage, Time};
 use elbow_remote::{ConnectError, Login, SftpStorage, Ssh, SshTarget};
+use elbow_testkit::program::write_program;
 use elbow_testkit::sshbed::SshTestbed;
 use tempfile::TempDir;
 
@@ -80,20 +81,13 @@ fn connect(bed: &SshTestbed, dir: &Path, root: &Path) -> Result<(SftpStorage, Ss
     let access = bed.access();
     let quoted: Vec<String> = access.options.iter().map(|option| format!("'{option}'")).collect();
     let program = dir.join("via");
-    write_program(&program, &format!("#!/bin/sh\nexec ssh {} \"$@\"\n", quoted.join(" ")));
+    write_program(&program, &format!("#!/bin/sh\nexec ssh {} \"$@\"\n", quoted.join(" "))).unwrap();
     let target: SshTarget = format!("ssh://{}", access.host).parse().unwrap();
     let login = Login {
         ssh: program.into(),
         ..Login::default()
     };
     Ssh::connect_sftp(&target, root, &login)
-}
-
-/// By another process: a child that is just being started would have a copy of the descriptor, and the program could not be run meanwhile.
-fn write_program(path: &Path, text: &str) {
-    let write = r#"printf %s "$1" > "$0" && chmod 755 "$0""#;
-    let written = Command::new("sh").args(["-c", write]).arg(path).arg(text).status();
-    assert!(written.unwrap().success(), "{}", path.display());
 }
 
 fn n(name: &str) -> &OsStr {

@@ -6,7 +6,8 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::stage::{ELBOW, Said, Stage, wait_for, write_program};
+use elbow_testkit::program::write_program;
+use crate::stage::{ELBOW, Said, Stage, wait_for};
 
 /// What was found out, in order.
 fn checks(said: &Said) -> Vec<Value> {
@@ -180,7 +181,7 @@ fn nothing_is_left_of_a_doctor_that_is_interrupted() {
     let stage = Stage::new();
     let ssh = stage.path("ssh");
     let script = "#!/bin/sh\n: > ../ready\nwhile [ ! -e ../go ]; do sleep 0.02; done\n";
-    write_program(&ssh, script);
+    write_program(&ssh, script).expect("a program");
     let child = stage.start(Command::new(ELBOW).arg("doctor").env("ELBOW_SSH", &ssh));
     wait_for("its question", || stage.path("ready").exists());
     let process = Pid::from_raw(i32::try_from(child.id()).expect("a pid")).expect("a pid");

@@ -8,7 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::stage::{Said, word, write_program};
+use elbow_testkit::program::write_program;
+use crate::stage::{Said, word};
 
 const NO_HEADERS: &str = "echo 'program.c:1:10: fatal error: stdio.h: No such file or directory' >&2; exit 1";
 const REFUSES: &str = "echo 'sorry' >&2; exit 1";
@@ -29,7 +30,7 @@ impl Machine {
         let apt_get = format!("echo \"$@\" >> {}/asked", word(machine.0.path()));
         for (name, script) in [("apt-get", apt_get.as_str())].iter().chain(programs) {
             let path = machine.0.path().join("bin").join(name);
-            write_program(&path, &format!("#!/bin/sh\n{script}\n"));
+            write_program(&path, &format!("#!/bin/sh\n{script}\n")).expect("a program");
         }
         machine
     }

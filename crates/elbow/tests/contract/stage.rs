@@ -180,15 +180,6 @@ impl Said {
     }
 }
 
-/// Writes a program, by a child: what other tests start meanwhile has a descriptor of ours for a moment, and a program that somebody can write to
-/// cannot be run (ETXTBSY).
-pub(crate) fn write_program(path: &Path, text: &str) {
-    let mut shell = Command::new("sh");
-    let write = r#"printf %s "$1" > "$0" && chmod 755 "$0""#;
-    let written = shell.args(["-c", write, word(path), text]).status();
-    assert!(written.expect("a shell").success(), "{}", path.display());
-}
-
 /// Waits until something is so.
 pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;

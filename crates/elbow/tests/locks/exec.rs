@@ -1,8 +1,9 @@
 //! `elbow lock exec`: what the command gets, and what is refused. (What the library does is tested in `clients/fcntl`.)
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
+
+use elbow_testkit::program::write_program;
 
 use crate::lockd::Lockd;
 use crate::preload::{self, said};
@@ -73,8 +74,7 @@ fn what_cannot_be_redirected_is_not_run() {
         .status()
         .unwrap();
     assert!(compiled.success());
-    std::fs::write(here.join("script"), "#!/usr/bin/env ./static\n").unwrap();
-    std::fs::set_permissions(here.join("script"), PermissionsExt::from_mode(0o755)).unwrap();
+    write_program(&here.join("script"), "#!/usr/bin/env ./static\n").unwrap();
     for program in ["./static", "./script"] {
         let output = exec(&lockd, &[program]).output().unwrap();
         assert_eq!(output.status.code(), Some(125));

@@ -1,11 +1,11 @@
 //! pjdfstest: what POSIX says of file systems, in Rust (crates.io) and in C (where `PJDFSTEST` says).
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use elbow_testkit::cases::is_soak;
+use elbow_testkit::program::write_program;
 
 use crate::table::{Results, assert_only_known};
 use crate::testbed::{Storage, Testbed, Way, program};
@@ -120,8 +120,7 @@ const DF: &str = "#!/bin/sh\necho Filesystem Type\necho /dev/loop ext4\n";
 fn run_c(testbed: &Testbed, way: Way, suite: &Path) -> Results {
     let programs = testbed.outside("programs");
     fs::create_dir_all(&programs).expect("a directory");
-    fs::write(programs.join("df"), DF).expect("a program");
-    fs::set_permissions(programs.join("df"), Permissions::from_mode(0o755)).expect("a mode");
+    write_program(&programs.join("df"), DF).expect("a program");
     let path = format!(
         "PATH={}:{}",
         programs.display(),
