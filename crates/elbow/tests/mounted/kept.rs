@@ -101,11 +101,17 @@ fn a_patch_into_a_full_disk_goes_on_when_there_is_room() {
 fn what_a_full_disk_cannot_take_is_saved_and_comes_back() {
     let Some(disk) = LoopDisk::new(48 << 20) else { return };
     let test_dir = TestDir::at(&disk.path(), OLD);
+    // The last part by one program: between two that a shell starts on a busy machine, the refusal may come.
     let script = format!(
         "exec 3> late; head -c 3000000 /dev/urandom | tee \"$OUT/late\" >&3
         exec 4<> fixed; printf LAST >&4
         {SCRIPT}
-        mkdir -p new/more/deep; ln -s nowhere new/more/link; echo text > new/more/deep/text; chmod 555 new/more/deep"
+        python3 -c '
+import os
+os.makedirs(\"new/more/deep\")
+os.symlink(\"nowhere\", \"new/more/link\")
+with open(\"new/more/deep/text\", \"w\") as file: print(\"text\", file=file)
+os.chmod(\"new/more/deep\", 0o555)'"
     );
     // Not on the same disk.
     let scratch = tempfile::tempdir().expect("a directory");
