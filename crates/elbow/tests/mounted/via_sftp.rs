@@ -178,14 +178,12 @@ fn what_is_read_over_sftp_goes_over_the_line_once() {
     let noise = format!("head -c {BYTES} /dev/urandom > far/noise");
     Place { work, out: &out }.shell(&noise).assert_code(0);
     let before = testbed.bed.passed_bytes();
-    testbed.stores("cat near/noise > $OUT/noise");
+    // No disk is behind the reader: a busy one holds it up, and what was read ahead for it is forgotten and comes again.
+    testbed.stores("cksum < near/noise > $OUT/sum");
     let passed = testbed.bed.passed_bytes() - before;
     assert!((BYTES..BYTES + BYTES / 10).contains(&passed), "{passed} bytes passed");
-    let read = fs::read(out.join("noise")).expect("a file");
-    assert!(
-        read == fs::read(testbed.path("far/noise")).expect("a file"),
-        "it is another"
-    );
+    let same = "[ \"$(cksum < far/noise)\" = \"$(cat $OUT/sum)\" ]";
+    Place { work, out: &out }.shell(same).assert_code(0);
 }
 
 /// The server takes its umask from every mode, and the account is for SFTP alone: no shell answers.
