@@ -351,24 +351,24 @@ fn who_slept_longer_than_the_connection_lasts_finds_the_old_tree_or_the_new_and_
     let mut moments = Moments::of(NAPS, || testbed.run(SCRIPT).assert_code(0));
     testbed
         .bed
-        .restart_with("ClientAliveInterval 1\nClientAliveCountMax 1\n")
+        .restart_with("ClientAliveInterval 3\nClientAliveCountMax 1\n")
         .expect("sshd starts again");
+    let mut given_up = 0;
     while let Some((round, moment)) = moments.next() {
         testbed.restore();
         let mut job = testbed.start(&["--json"], SCRIPT);
         std::thread::sleep(moment);
-        if job.has_ended() {
-            job.finish().assert_code(0);
-            moments.note(true);
-            continue;
+        let (has_ended, has_begun) = (job.has_ended(), !testbed.far_ends().is_empty());
+        if !has_ended {
+            let connections = testbed.connections();
+            job.signal_group("STOP");
+            signal_all(&connections, "STOP");
+            wait_for("the far end to give up who sleeps", || testbed.far_ends().is_empty());
+            signal_all(&connections, "CONT");
+            job.signal_group("CONT");
         }
-        let (connections, has_begun) = (testbed.connections(), !testbed.far_ends().is_empty());
-        job.signal_group("STOP");
-        signal_all(&connections, "STOP");
-        wait_for("the far end to give up who sleeps", || testbed.far_ends().is_empty());
-        signal_all(&connections, "CONT");
-        job.signal_group("CONT");
         let run = job.finish();
+        wait_for("the far end to end its job", || testbed.far_ends().is_empty());
         let what = format!("round {round}, exit code {}: {}", run.code, run.err);
         assert_eq!(staging_below(&testbed.path("far")), 0, "{what}");
         let found = testbed.tree().without_times();
@@ -380,9 +380,14 @@ fn who_slept_longer_than_the_connection_lasts_finds_the_old_tree_or_the_new_and_
         if run.code != 0 {
             assert!(run.err.to_lowercase().contains("connect"), "{what}");
         }
-        match found == after && !has_begun {
-            true => moments.note_early(),
-            false => moments.note(found == after),
+        if has_ended && run.code != 0 {
+            // The machine was so busy that the server gave up who was awake: nobody slept.
+            given_up += 1;
+            assert!(given_up <= NAPS, "{what}");
+        } else if found == after && !has_begun && !has_ended {
+            moments.note_early();
+        } else {
+            moments.note(found == after);
         }
         assert_eq!(testbed.connections(), [0; 0], "{what}");
         assert!(!testbed.path("near").exists(), "{what}");
