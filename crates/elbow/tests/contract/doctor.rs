@@ -3,10 +3,10 @@
 use std::fs;
 use std::process::Command;
 
+use elbow_testkit::program::write_program;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use elbow_testkit::program::write_program;
 use crate::stage::{ELBOW, Said, Stage, wait_for};
 
 /// What was found out, in order.

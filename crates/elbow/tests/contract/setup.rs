@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use elbow_testkit::program::write_program;
+
 use crate::stage::{Said, word};
 
 const NO_HEADERS: &str = "echo 'program.c:1:10: fatal error: stdio.h: No such file or directory' >&2; exit 1";

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use elbow_testkit::cases::is_soak;
 
 use crate::test_dir::ssh_server;
-use crate::via::write_program;
+use crate::via::write_script;
 
 const EXCEPTIONS: &str = include_str!("by_ssh.txt");
 /// They choose themselves how their jobs go, or are these.
@@ -66,7 +66,7 @@ fn all_but_the_exceptions(way: &str, variables: &[(&str, &str)]) {
     let access = bed.access();
     let quoted: Vec<String> = access.options.iter().map(|option| format!("'{option}'")).collect();
     let ssh = dir.path().join("via");
-    write_program(&ssh, &SSH.replace("OPTIONS", &quoted.join(" ")));
+    write_script(&ssh, &SSH.replace("OPTIONS", &quoted.join(" ")));
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("a directory of ours");
     let mut tests = Command::new(std::env::current_exe().expect("this program"));
     tests

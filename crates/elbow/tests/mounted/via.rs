@@ -17,6 +17,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use elbow_testkit::delayproxy::Line;
+use elbow_testkit::program::write_program;
 use elbow_testkit::sshbed::SshTestbed;
 use elbow_testkit::tree::Tree;
 use serde_json::Value;
@@ -66,7 +67,7 @@ impl Testbed {
     }
 
     pub(crate) fn write_via(&self, script: &str) {
-        write_program(&self.path("via"), script);
+        write_script(&self.path("via"), script);
     }
 
     pub(crate) fn restore(&self) {
@@ -133,11 +134,8 @@ impl Testbed {
     }
 }
 
-/// By a child: what other tests start meanwhile has a descriptor of ours for a moment, and a program that somebody can write to cannot be run (ETXTBSY).
-pub(crate) fn write_program(path: &Path, script: &str) {
-    let write = r#"printf '#!/bin/sh\n%s\n' "$1" > "$0" && chmod 755 "$0""#;
-    let written = Command::new("sh").args(["-c", write]).arg(path).arg(script).status();
-    assert!(written.expect("a shell").success(), "{}", path.display());
+pub(crate) fn write_script(path: &Path, script: &str) {
+    write_program(path, &format!("#!/bin/sh\n{script}\n")).expect("a program");
 }
 
 /// Starts a job whose directory is `near`, below this one.
@@ -414,7 +412,7 @@ fn another_users_machine_shows_the_users_files_as_own() {
     assert!(copied.expect("cp").success(), "a copy of the program that all may run");
     let daemon = "exec setpriv --reuid=1 --regid=1 --clear-groups --inh-caps=-all sh -c";
     let program = path("elbow").display().to_string();
-    write_program(
+    write_script(
         &path("via"),
         &format!("for last; do :; done; cd /; {daemon} \"{program} ${{last#* }}\""),
     );
@@ -654,7 +652,7 @@ fn a_far_end_that_is_none_is_named() {
             "too long",
         ),
     ] {
-        write_program(&root.join("via"), script);
+        write_script(&root.join("via"), script);
         let target = format!("ssh://box{}", test_dir.work("").display());
         let run = start(&root, &["--via", target.trim_end_matches('/')], "echo x > near/x").finish();
         run.assert_code(125);
@@ -694,7 +692,7 @@ fn the_guide_to_a_home_directory_over_ssh_works() {
         "while [ \"$1\" != cluster ]; do shift; done; shift; PATH=/usr/bin:/bin exec {} {host} '{there}' \"$@\"",
         via.display()
     );
-    write_program(&testbed.path("bin/ssh"), &ssh);
+    write_script(&testbed.path("bin/ssh"), &ssh);
     let prepare = "echo 1 > results/one; mkdir made; echo 2 > made/two; tar cf dataset.tar -C made .; rm -r made";
     let blocks = GUIDE
         .split("```sh\n")
@@ -761,7 +759,7 @@ fn a_log_in_that_does_not_come_to_an_end_can_be_ended() {
         "trap '' INT; : > out/waits; exec sleep 60",
     ] {
         test_dir.restore();
-        write_program(&root.join("via"), waits);
+        write_script(&root.join("via"), waits);
         let target = format!("ssh://box{}", test_dir.work("").display());
         let job = start(&root, &["--via", target.trim_end_matches('/')], "true");
         wait_for("ssh", || test_dir.outside("waits").exists());

@@ -13,7 +13,7 @@ use crate::commands::{Place, Run, Running, wait_for};
 use crate::loop_disk::LoopDisk;
 use crate::moments::Moments;
 use crate::test_dir::{snapshot_of, staging_below};
-use crate::via::{MAKES_RESULTS_LATE, Testbed, kill_all, report, write_program};
+use crate::via::{MAKES_RESULTS_LATE, Testbed, kill_all, report, write_script};
 
 /// As by `elbow` there, but for the pipe.
 const SCRIPT: &str = "set -e; cd near; mkdir -p new/a/b; for i in $(seq 60); do seq $i > new/a/b/$i; done; echo fresh > d/sub/fresh; echo more >> log
@@ -427,7 +427,7 @@ fn an_sshfs_mount_is_reached_over_sftp_where_no_elbow_is() {
 fn a_server_that_is_none_is_named() {
     let Some(testbed) = Testbed::new() else { return };
     let said = |script: &str| {
-        write_program(
+        write_script(
             Path::new(&testbed.path("via")),
             &format!("case \"$*\" in *' -s '*) {script};; *) exit 127;; esac"),
         );
