@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use elbow_file::double::{Call, Faulty, Hook, Interposed, Operation, Plan, StaleHandles};
 use elbow_file::{Errno, Handle, RealStorage, Result, Stat, Storage};
@@ -122,20 +122,45 @@ fn who_cannot_be_told_whose_turn_it_is_does_not_commit() {
     }
 }
 
+/// Counts what is asked of the file of the turn; before the first of that the directory is removed, if it is to be.
+struct DirGoes {
+    goes: bool,
+    asked: AtomicU64,
+}
+
+impl Hook for DirGoes {
+    fn around<T: 'static>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T> {
+        if is_turn(call) && self.asked.fetch_add(1, Ordering::Relaxed) == 0 && self.goes {
+            std::fs::remove_dir_all(call.path().parent().expect("the directory")).unwrap();
+        }
+        make()
+    }
+}
+
 /// Where the directory itself is gone nobody is waited for.
 #[test]
 fn in_a_directory_that_was_removed_a_commit_comes_to_its_end() {
-    let temp = scratch();
-    let dir = temp.path().join("dir");
-    std::fs::create_dir(&dir).unwrap();
-    old_tree(&dir);
-    let job = rewritten(Arc::new(RealStorage), &dir);
-    std::fs::remove_dir_all(&dir).unwrap();
-    let began = Instant::now();
-    let outcome = job.commit(&mut |_| {});
-    assert!(!matches!(outcome, Ok(Outcome::Committed)), "{outcome:?}");
-    // Who takes it for somebody else's turn waits for a minute.
-    assert!(began.elapsed() < Duration::from_secs(30));
+    for goes_late in [false, true] {
+        let temp = scratch();
+        let dir = temp.path().join("dir");
+        std::fs::create_dir(&dir).unwrap();
+        old_tree(&dir);
+        let goes = DirGoes {
+            goes: goes_late,
+            asked: 0.into(),
+        };
+        let storage = Arc::new(Interposed::new(Arc::new(RealStorage), goes));
+        let job = rewritten(storage.clone(), &dir);
+        if !goes_late {
+            std::fs::remove_dir_all(&dir).unwrap();
+        }
+        let outcome = job.commit(&mut |_| {});
+        assert!(!matches!(outcome, Ok(Outcome::Committed)), "{outcome:?}");
+        assert!(!dir.exists());
+        let asked = storage.hook().asked.load(Ordering::Relaxed);
+        // Who takes it for somebody else's turn asks again for a minute, a thousand times.
+        assert!(asked <= 10 && (asked > 0 || !goes_late), "{asked}");
+    }
 }
 
 /// Another machine that ends a dead job when this one has just opened it, and a client that remembers of its directory what it has seen.
@@ -192,19 +217,32 @@ fn of_a_job_that_another_machine_has_ended_nothing_is_said() {
     assert!(said.is_empty(), "{said:?}");
 }
 
+/// Holds the lock of a turn until it was refused once.
+struct LetsGo(Mutex<Option<Handle>>);
+
+impl Hook for LetsGo {
+    fn around<T: 'static>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T> {
+        let answer = make();
+        let is_refused = (&answer as &dyn Any).downcast_ref::<Result<bool>>() == Some(&Ok(false));
+        if call.operation == Operation::TryLock && is_turn(call) && is_refused {
+            self.0.lock().take();
+        }
+        answer
+    }
+}
+
 /// What a killed process was about to start has its descriptors, and so its lock, for a moment more; the file of the turn was left.
 #[test]
 fn a_turn_whose_lock_goes_a_moment_after_its_job_is_removed() {
     let temp = scratch();
     let file = root_with_turn(temp.path());
     assert_eq!(RealStorage.try_lock(&file), Ok(true));
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            std::thread::sleep(Duration::from_millis(60));
-            drop(file);
-        });
-        recovered(temp.path(), &(Arc::new(RealStorage) as Arc<dyn Storage>)).unwrap();
-    });
+    let held = Arc::new(Interposed::new(Arc::new(RealStorage), LetsGo(Mutex::new(Some(file)))));
+    recovered(temp.path(), &(held.clone() as Arc<dyn Storage>)).unwrap();
+    assert!(
+        held.hook().0.lock().is_none(),
+        "the lock was asked for while it was held"
+    );
     assert!(!temp.path().join(TURN).exists());
 }
 
