@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use elbow_file::double::{Delaying, Faulty, Interposed, Operation, Plan, StaleHandles, WholeSeconds};
+use elbow_file::double::{Delaying, Faulty, Gated, Interposed, Operation, Plan, StaleHandles, WholeSeconds};
 use elbow_file::{Errno, RealStorage, RenameMode, Storage};
 use parking_lot::Mutex;
 
@@ -15,8 +15,38 @@ use crate::options::Publish;
 use crate::report::RecoverAction;
 use crate::scenes_test::{old_tree, operations};
 use crate::schedule_test::{InJob, Op, scratch};
-use crate::staging::is_staging_name;
+use crate::staging::{MANIFEST_DRAFT, is_staging_name};
 use crate::{Cause, Job, OnConflict, Outcome};
+
+/// A storage that stalled for more than two seconds between the directory of a job and its manifest: a recovery took the job for dead, and removed what
+/// it was just making.
+#[test]
+fn a_job_whose_storage_stalls_in_its_first_moment_is_not_taken_for_dead() {
+    let temp = scratch();
+    let gated =
+        Gated::new(|call| call.operation == Operation::Create && call.name.is_some_and(|name| name == MANIFEST_DRAFT));
+    let storage = Arc::new(Interposed::new(Arc::new(RealStorage), gated));
+    storage.hook().close();
+    let job = begin(storage.clone(), temp.path(), Publish::Staged);
+    InJob(&job).run(&Op::Create("new".into())).unwrap();
+    storage.hook().wait_for_held(1);
+    let said = std::thread::scope(|scope| {
+        let recovery = scope.spawn(|| {
+            let root = RealStorage::open_root(temp.path()).unwrap();
+            crate::recover(&(Arc::new(RealStorage) as Arc<dyn Storage>), &root, false).unwrap()
+        });
+        std::thread::sleep(Duration::from_secs(3));
+        storage.hook().open();
+        recovery.join().unwrap()
+    });
+    assert!(
+        matches!(&said[..], [one] if one.action == RecoverAction::Running),
+        "{said:?}"
+    );
+    let outcome = job.commit(&mut |_| {});
+    assert!(matches!(outcome, Ok(Outcome::Committed)), "{outcome:?}");
+    assert!(temp.path().join("new").exists() && !has_staging(temp.path()));
+}
 
 fn drained(dir: &Path, operations: &[Op]) -> Job {
     let job = begin(Arc::new(RealStorage), dir, Publish::Staged);

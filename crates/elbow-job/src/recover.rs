@@ -45,8 +45,11 @@ use crate::step_counter::StepCounter;
 /// What is said of a job that is in its place.
 pub(crate) const FINISHED: &str = "it had committed: everything is in its place";
 /// A job's own directory without a manifest, or with nothing else, may be a moment old, or about to go: it is looked at again for
-/// two seconds. A job that has none by then is dead; if it is only very slow, it finds its directory gone and fails.
+/// two seconds. One that is empty then, or has a manifest that nobody has locked yet, may be that of a job whose storage stalls: it is looked at until
+/// it is older than this. A job that has none by then is dead; if it is only very slow, it finds its directory gone and fails.
 const BIRTH_SECONDS: i64 = 10;
+/// A directory without a manifest is looked at no more often than this, whatever clocks say: for twelve seconds at least.
+const BIRTH_LOOKS_MAX: usize = 240;
 /// The first pauses are shorter, and each twice as long as the one before: most wait for a single call.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// Looks for dead jobs in a directory and ends each: a committed one forward, any other back. Jobs of other
@@ -501,13 +504,15 @@ impl<'a> Recovery<'a> {
     /// Finds a job's manifest and locks it, and finds it once more: what it says is then so until the lock is given up. `None` if the
     /// job has ended meanwhile.
     fn hold(&self, name: &OsStr, own: &OwnDirectory, lock: &Lock) -> Result<Option<(Found, Attempt)>, Errno> {
-        for look in 0..BIRTH_LOOKS {
-            let is_last = look + 1 == BIRTH_LOOKS;
+        for look in 0..BIRTH_LOOKS_MAX {
             let found = look_at(self.storage, own)?;
+            let is_late = look + 1 >= BIRTH_LOOKS;
+            let is_birth = is_late && look + 1 < BIRTH_LOOKS_MAX && self.may_be_birth(&found);
+            let is_last = is_late && !is_birth;
             let may_change = !is_last && self.is_young(name)?;
             match &found {
                 // It may come yet: a manifest gets its name when it is whole.
-                Found::Ordinary(None) if may_change => {}
+                Found::Ordinary(None) if may_change && !is_birth => {}
                 Found::Kept(_) => return Ok(Some((found, Attempt::None))),
                 _ => {
                     let attempt = lock_manifest(self.storage, own, &found, lock)?;
@@ -518,7 +523,11 @@ impl<'a> Recovery<'a> {
                         std::thread::sleep(BIRTH_PAUSE);
                         continue;
                     }
-                    let is_ending = matches!(attempt, Attempt::Locked) && is_bare(self.storage, own)?;
+                    let is_ending = match attempt {
+                        Attempt::Locked | Attempt::None if is_birth => is_unborn(self.storage, own)?,
+                        Attempt::Locked => is_bare(self.storage, own)?,
+                        Attempt::None | Attempt::Taken => false,
+                    };
                     // Between the look and the lock its name may have changed: what was found counts only if it is
                     // still so.
                     let is_over = is_ending && may_change;
@@ -535,6 +544,11 @@ impl<'a> Recovery<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// It has no manifest, and nobody has said that it is dead.
+    fn may_be_birth(&self, found: &Found) -> bool {
+        matches!(found, Found::Ordinary(None)) && !self.force && self.own_lock.is_none()
     }
 
     /// A job that began, or has done something in its own directory, just now. An error if it is gone.
@@ -559,13 +573,17 @@ fn is_gone(error: &JobError) -> bool {
 
 /// Nothing but a manifest, or a part of one, is in a job's own directory: it died, or is, in its first or last moment.
 fn is_bare(storage: &dyn Storage, own: &OwnDirectory) -> Result<bool, Errno> {
+    has_at_most(storage, own, &[MANIFEST, MANIFEST_DRAFT, DROPPED, DONE])
+}
+
+/// Not even a whole manifest: it died, or is, in its first moment.
+fn is_unborn(storage: &dyn Storage, own: &OwnDirectory) -> Result<bool, Errno> {
+    has_at_most(storage, own, &[MANIFEST_DRAFT])
+}
+
+fn has_at_most(storage: &dyn Storage, own: &OwnDirectory, names: &[&str]) -> Result<bool, Errno> {
     let listed = storage.list(&own.handle)?;
-    let mut names = listed.iter().map(|entry| &entry.name);
-    Ok(names.all(|name| {
-        [MANIFEST, MANIFEST_DRAFT, DROPPED, DONE]
-            .iter()
-            .any(|bare| name == bare)
-    }))
+    Ok(listed.iter().all(|entry| names.iter().any(|name| entry.name == *name)))
 }
 
 fn is_kept(name: &OsStr, manifest: Option<&Manifest>, goes_on: bool) -> Recovered {
