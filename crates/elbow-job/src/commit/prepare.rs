@@ -12,7 +12,7 @@ use elbow_file::{Errno, Handle, Protection, Stat};
 
 use super::content::try_target;
 use super::failure::{Failure, Refusal};
-use super::record::{Attributes, ObservedState, OriginalPaths, Patch, Record, Replaced};
+use super::record::{Attributes, Departure, ObservedState, OriginalPaths, Patch, Record, Replaced, Slot};
 use super::server;
 use super::tree::Tree;
 use crate::action::NewXattrs;
@@ -33,6 +33,7 @@ pub(crate) fn last_look(
     let unseen = |errno| Cause::Storage("looking at what the job changes".into()).with(errno);
     let mut refused = rehearse(record, tree);
     refused.extend(protected(record, tree));
+    refused.extend(held_fast(record, tree));
     refused.extend(server::refusals(record, tree, job, note).map_err(unseen)?);
     if !refused.is_empty() {
         return Err(cause_of(&refused, clock()));
@@ -104,6 +105,36 @@ fn protected(record: &Record, tree: &Tree<'_>) -> Vec<Failure> {
         is_protected.then(|| Failure {
             step,
             path: dir.to_path_buf(),
+            refusal: Refusal::Errno(Errno::PERM),
+        })
+    });
+    found.into_iter().flatten().collect()
+}
+
+/// What would wait on its way in somebody else's sticky directory, and is not ours either: it could get there, and neither on nor back. In a
+/// subvolume, which the directory of the job is no part of, there may be no other place for what leaves a directory that gets another name itself.
+fn held_fast(record: &Record, tree: &Tree<'_>) -> Vec<Failure> {
+    const STICKY: u32 = 0o1000;
+    let user = rustix::process::geteuid().as_raw();
+    if user == 0 {
+        return Vec::new();
+    }
+    let is_held = |departure: &Departure| -> Result<bool, Errno> {
+        let Slot::At(dir, _) = &departure.slot else {
+            return Ok(false);
+        };
+        let dir = tree.dir(dir)?;
+        let stat = tree.storage.stat_handle(&dir)?;
+        if stat.mode & STICKY == 0 || stat.uid == user || !tree.storage.file_system_traits(&dir)?.own_ids {
+            return Ok(false);
+        }
+        Ok(look(tree, &departure.path)?.is_some_and(|found| found.uid != user))
+    };
+    let found = parallel(&record.departures, tree.threads, |departure| {
+        // What else is wrong with it is not asked here.
+        is_held(departure).unwrap_or(false).then(|| Failure {
+            step: "move",
+            path: departure.path.clone(),
             refusal: Refusal::Errno(Errno::PERM),
         })
     });
