@@ -12,8 +12,8 @@
 //!   Promise   the caller says that nobody writes
 //! ```
 //!
-//! With none of them nothing is dug (EBUSY); who has the file open only for a moment is waited for. To a lease, whoever writes through *the same* open file (a duplicate, another thread)
-//! is not somebody else. A lease is asked for again before each punch; whoever wants in has it
+//! With none of them nothing is dug (EBUSY); who has the file open only for a moment is
+//! waited for. To a lease, whoever writes through *the same* open file (a duplicate, another thread) is not somebody else. A lease is asked for again before each punch; whoever wants in has it
 //! broken, and we let go, wait for a moment until the file is closed again, and otherwise stop with [`Dug::finished`] false. The
 //! kernel breaks leases by force after `/proc/sys/fs/lease-break-time` seconds (45): a process that was *stopped* for
 //! longer, exactly between its last look and its punch, could lose a write of that time. That is the one gap, and

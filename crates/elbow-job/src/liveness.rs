@@ -267,6 +267,7 @@ mod tests {
         let old = |m: &mut Manifest| (m.home, m.host) = (None, "another".into());
         assert_eq!(said(old, none, DEV, false), "running", "the boot is this one");
     }
+
     /// A copy of the descriptor, as a child has one that another thread starts at this moment, had the lock until it was closed:
     /// the job was said to be still running.
     #[test]

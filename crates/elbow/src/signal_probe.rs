@@ -50,13 +50,8 @@ impl SignalProbe {
     #[allow(unsafe_code)]
     pub(crate) fn start() -> io::Result<Self> {
         let (us, arguments) = (rustix::process::getpid(), arguments().unwrap_or((0, 0)));
-        let before = signals_blocked();
         // SAFETY: the child makes system calls only, and never returns.
-        let child = unsafe { libc::fork() };
-        if child != 0 {
-            restore_signals(&before);
-        }
-        match child {
+        match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => stand_by(us, arguments),
             child => {
@@ -109,33 +104,15 @@ impl Drop for SignalProbe {
     }
 }
 
-/// Blocks all signals of this thread, and so of the child that it forks: one that came before the child could do that itself
-/// would end it. Gives those that were blocked before.
-#[allow(unsafe_code)]
-fn signals_blocked() -> libc::sigset_t {
-    // SAFETY: a zeroed sigset_t is a valid one; both calls are given sets of this function.
-    unsafe {
-        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
-        before
-    }
-}
-
-#[allow(unsafe_code)]
-fn restore_signals(before: &libc::sigset_t) {
-    // SAFETY: the set was filled by the same call.
-    unsafe {
-        libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut());
-    }
-}
-
-/// All that the child does, with all signals blocked.
+/// All that the child does.
 #[allow(unsafe_code)]
 fn stand_by(parent: Pid, (arguments, length): (usize, usize)) -> ! {
     // SAFETY: all of these are system calls on memory of this process, which has one thread and comes back to no other
     // code; the range of the arguments is as the kernel told it, and belongs to this copy alone.
     unsafe {
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         if libc::getppid() != parent.as_raw_nonzero().get() {
             libc::_exit(0);
@@ -177,19 +154,16 @@ mod tests {
     #[test]
     fn a_probe_has_what_it_was_sent_and_a_command_line_of_its_own() {
         let signal_probe = SignalProbe::start().expect("a process");
+        let command_line = format!("/proc/{}/cmdline", signal_probe.process.as_raw_nonzero());
+        let shown = || std::fs::read(&command_line).expect("procfs");
+        // The last that it does, when it gets to run: before, it has not blocked the signals that this process has not.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while shown().iter().any(|byte| *byte != 0) {
+            assert!(Instant::now() < deadline, "it has our command line: {:?}", shown());
+            std::thread::sleep(Duration::from_millis(1));
+        }
         assert!(!signal_probe.saw(libc::SIGUSR1));
         rustix::process::kill_process(signal_probe.process, Signal::USR1).expect("a signal");
         assert!(signal_probe.saw(libc::SIGUSR1) && !signal_probe.saw(libc::SIGUSR2));
-        let command_line = format!("/proc/{}/cmdline", signal_probe.process.as_raw_nonzero());
-        // The child writes it when it gets to run.
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while std::fs::read(&command_line)
-            .expect("procfs")
-            .iter()
-            .any(|byte| *byte != 0)
-        {
-            assert!(Instant::now() < deadline, "it has our command line");
-            std::thread::sleep(Duration::from_millis(1));
-        }
     }
 }

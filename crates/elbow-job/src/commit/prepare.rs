@@ -13,7 +13,7 @@ use elbow_file::{Errno, Handle, Protection, Stat};
 use super::content::try_target;
 use super::failure::{Failure, Refusal};
 use super::record::{Attributes, Departure, ObservedState, OriginalPaths, Patch, Record, Replaced, Slot};
-use super::server;
+use super::server::{self, STICKY};
 use super::tree::Tree;
 use crate::action::NewXattrs;
 use crate::clock::clock;
@@ -33,7 +33,7 @@ pub(crate) fn last_look(
     let unseen = |errno| Cause::Storage("looking at what the job changes".into()).with(errno);
     let mut refused = rehearse(record, tree);
     refused.extend(protected(record, tree));
-    refused.extend(held_fast(record, tree));
+    refused.extend(unmovable(record, tree));
     refused.extend(server::refusals(record, tree, job, note).map_err(unseen)?);
     if !refused.is_empty() {
         return Err(cause_of(&refused, clock()));
@@ -113,8 +113,7 @@ fn protected(record: &Record, tree: &Tree<'_>) -> Vec<Failure> {
 
 /// What would wait on its way in somebody else's sticky directory, and is not ours either: it could get there, and neither on nor back. In a
 /// subvolume, which the directory of the job is no part of, there may be no other place for what leaves a directory that gets another name itself.
-fn held_fast(record: &Record, tree: &Tree<'_>) -> Vec<Failure> {
-    const STICKY: u32 = 0o1000;
+fn unmovable(record: &Record, tree: &Tree<'_>) -> Vec<Failure> {
     let user = rustix::process::geteuid().as_raw();
     if user == 0 {
         return Vec::new();

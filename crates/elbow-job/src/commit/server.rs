@@ -31,7 +31,7 @@ use crate::staging::{JournalEntry, KEPT, MANIFEST, part_name};
 
 /// How far the clocks of two machines may be apart. A time that is further from the job's own is not that of something that it did.
 const CLOCKS_APART_SECONDS: i64 = 300;
-const STICKY: u32 = 0o1000;
+pub(super) const STICKY: u32 = 0o1000;
 
 /// Writes entries to the journal of the job.
 pub(crate) type JournalWriter<'a> = dyn Fn(&[JournalEntry]) -> Result<(), Errno> + 'a;

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use elbow_testkit::slowfs::{SlowFs, SlowOptions};
 use rustix::process::{Pid, Signal, kill_process};
-
 use tempfile::TempDir;
 
 use crate::interruption::{has_no_children, wait_for_probe};

@@ -892,8 +892,8 @@ fn what_a_server_leaves_that_is_killed_while_it_starts_is_taken_away() {
     } else {
         "/sbin/losetup"
     };
-    let text_of_it = format!("#!/bin/sh\n{real} \"$@\" >/dev/null\nkill -9 $PPID\n");
-    write_program(&losetup, &text_of_it).expect("a program");
+    let dies = format!("#!/bin/sh\n{real} \"$@\" >/dev/null\nkill -9 $PPID\n");
+    write_program(&losetup, &dies).expect("a program");
     let path = format!(
         "{}:{}",
         directory.0.path().display(),
