@@ -205,6 +205,11 @@ impl Case {
         self.old.iter().any(is_set) || self.steps.iter().any(|step| sets(&step.call))
     }
 
+    /// Whether a file has set-id bits, and somebody sets the owner or the group of something.
+    pub fn sets_owners_of_set_ids(&self) -> bool {
+        self.has_set_ids() && self.sets_owners()
+    }
+
     /// Whether a file has set-id bits in a job of an ordinary user, and somebody writes to mapped memory.
     pub fn writes_set_ids_in_memory(&self) -> bool {
         self.runner != Runner::Root && self.has_set_ids() && self.writes_in_memory()

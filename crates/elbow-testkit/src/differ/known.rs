@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 183] = [
+const LIMITS: [(&str, &str, &str); 186] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer *chown ok/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
@@ -135,6 +135,16 @@ const LIMITS: [(&str, &str, &str); 183] = [
         "answer futimens ENOTDIR/ok (taken directories)",
         REPLACED_WHILE_OPEN,
     ),
+    (
+        "overlayfs",
+        "answer *setxattr ENOTDIR/ok (taken directories)",
+        REPLACED_WHILE_OPEN,
+    ),
+    (
+        "overlayfs",
+        "answer setacl ENOTDIR/ok (taken directories)",
+        REPLACED_WHILE_OPEN,
+    ),
     ("overlayfs", "answer mapread ok/ok*", REPLACED_WHILE_OPEN),
     (
         "overlayfs",
@@ -202,6 +212,11 @@ const LIMITS: [(&str, &str, &str); 183] = [
     ),
     ("sshfs-user", "seen-inside inside * mode (owners)", RIGHTS_OF_SERVERS),
     ("sshfs-user", "wrong-after-0 after * mode (owners)", RIGHTS_OF_SERVERS),
+    (
+        "sshfs-user",
+        "answer *stat ok/ok mode (owners of set-ids)",
+        RIGHTS_OF_SERVERS,
+    ),
     (
         "sshfs-user",
         "wrong-after-0 after file too many (user)",
@@ -368,7 +383,7 @@ const CLOSED: &str = "(user, closed)";
 type CasePredicate = fn(&Case) -> bool;
 
 /// Those of what is known only of cases of which something is so.
-const OF_CASES: [(&str, CasePredicate); 26] = [
+const OF_CASES: [(&str, CasePredicate); 27] = [
     (" (links)", Case::sets_links),
     (" (empties)", Case::empties),
     (" (umask)", Case::sets_umask),
@@ -382,6 +397,7 @@ const OF_CASES: [(&str, CasePredicate); 26] = [
     (" (mapped set-ids)", Case::writes_set_ids_in_memory),
     (" (taken directories)", Case::takes_dirs),
     (" (owners of links)", Case::sets_owners_of_links),
+    (" (owners of set-ids)", Case::sets_owners_of_set_ids),
     (" (new groups)", Case::links_in_new_groups),
     (" (closed in groups)", Case::makes_closed_dirs_in_set_group_ids),
     (" (rights)", Case::sets_rights_in_set_group_ids),

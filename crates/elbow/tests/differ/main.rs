@@ -52,8 +52,9 @@ const SOAK: u64 = 50;
 const LONG: u64 = 10;
 const LONG_OF_SOAK: u64 = 2;
 
-/// Cases at a time.
+/// Cases at a time; more in a soak, which mostly waits for disks.
 const THREADS: usize = 2;
+const THREADS_OF_SOAK: usize = 4;
 
 /// What the cases start: this program, with orders in the environment.
 #[test]
@@ -65,11 +66,15 @@ fn actor() {
 }
 
 fn length() -> Length {
-    Length::Mixed(if std::env::var_os("SOAK").is_some() {
-        LONG_OF_SOAK
-    } else {
-        LONG
-    })
+    Length::Mixed(if is_soak() { LONG_OF_SOAK } else { LONG })
+}
+
+fn threads() -> usize {
+    if is_soak() { THREADS_OF_SOAK } else { THREADS }
+}
+
+fn is_soak() -> bool {
+    std::env::var_os("SOAK").is_some()
 }
 
 fn programs(bug: Option<Bug>) -> Programs {
@@ -159,7 +164,7 @@ fn assert_same(layer: impl Iterator<Item = (Storage, u64)>, is_by_ssh: bool) {
             known: &known,
         };
         let summary = trial_context
-            .run(cases::seeds_of(usual, SOAK), length(), THREADS, &|_| true)
+            .run(cases::seeds_of(usual, SOAK), length(), threads(), &|_| true)
             .expect("running cases");
         new.extend(news(storage, &summary));
     }
