@@ -14,7 +14,7 @@ use crate::route::{Route, StorageName};
 pub(crate) type NewXattrs = Vec<(OsString, Option<Vec<u8>>)>;
 
 /// Attributes to set after a creation or on their own.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NewAttrs {
     pub(crate) owner: Option<(u32, u32)>,
     pub(crate) mode: Option<u32>,

@@ -233,6 +233,7 @@ impl FarJobs {
         let storage = &*self.own;
         let record = Record::decode(&message.record).map_err(|_| Errno::PROTO)?;
         let mut record = record.with_owners(&self.owners);
+        let expectations = message.expectations.clone().with_owners(&self.owners);
         let failed = |tried: &str, errno| Cause::Storage(tried.into()).with(errno);
         let mut drafted = match RecordDraft::write(storage, job, &record) {
             Ok(drafted) => drafted,
@@ -255,7 +256,7 @@ impl FarJobs {
             root_times: message.root_times,
         };
         Ok(
-            match staged.commit(&mut record, &mut drafted, &message.expectations, &mut Unwatched) {
+            match staged.commit(&mut record, &mut drafted, &expectations, &mut Unwatched) {
                 Ok(Ok(())) => CommitEnd::Committed,
                 Ok(Err(cause)) => {
                     self.give_back_record(job, message);

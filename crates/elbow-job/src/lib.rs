@@ -106,6 +106,8 @@ mod resume;
 #[cfg(test)]
 mod resume_test;
 #[cfg(test)]
+mod rights_beside_test;
+#[cfg(test)]
 mod room_test;
 mod root_id;
 mod route;

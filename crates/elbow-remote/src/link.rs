@@ -112,6 +112,10 @@ impl Link {
             let mut to = self.to.lock();
             request.released = std::mem::take(&mut *self.released.lock());
             let encoded = frame::encode(&request, &content);
+            if encoded.is_err() {
+                // The next request says it.
+                self.released.lock().append(&mut request.released);
+            }
             encoded.map(|encoded| {
                 self.packing.watch(encoded.bytes() + content.bytes(), || {
                     encoded.write(&mut *to, number, &content)

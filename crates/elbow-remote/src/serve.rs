@@ -216,7 +216,8 @@ impl<'a, W: Write + Send> Server<'a, W> {
         }
         queue.bytes += task.bytes;
         queue.tasks.push_back(task);
-        if queue.idle > 0 {
+        // Those that were woken are idle until they have the lock.
+        if queue.idle >= queue.tasks.len() {
             self.has_request.notify_one();
         } else if queue.threads < THREADS_MAX {
             let thread = std::thread::Builder::new()
@@ -262,7 +263,7 @@ impl<'a, W: Write + Send> Server<'a, W> {
         makes: &[Arc<Object>],
     ) -> Result<(Answer, Vec<u8>)> {
         let carried_out = match call {
-            Call::Close => close(self.carrier.storage, on),
+            Call::Close => close(self.carrier.storage, on).map_err(not_said),
             Call::Compress => {
                 self.packing.allow();
                 Ok((Answer::Done, Given::default()))
@@ -271,7 +272,7 @@ impl<'a, W: Write + Send> Server<'a, W> {
                 .iter()
                 .map(|object| object.wait())
                 .collect::<Result<Vec<_>>>()
-                .and_then(|handles| self.carrier.carry_out(&handles, call, content).map_err(not_cancelled)),
+                .and_then(|handles| self.carrier.carry_out(&handles, call, content).map_err(not_said)),
         };
         let errno = carried_out.as_ref().err().copied().unwrap_or(Errno::CANCELED);
         let (answer, mut given) = match carried_out {
@@ -309,10 +310,11 @@ impl<'a, W: Write + Send> Server<'a, W> {
     }
 }
 
-/// That something is cancelled says that what it needs could not be opened, and nothing else.
-fn not_cancelled(errno: Errno) -> Errno {
+/// That something is cancelled says that what it needs could not be opened, and nothing else; and that there is no connection, that the one to us has
+/// ended, and not that of a file system here to its own server.
+fn not_said(errno: Errno) -> Errno {
     match errno {
-        Errno::CANCELED => Errno::IO,
+        Errno::CANCELED | Errno::NOTCONN => Errno::IO,
         errno => errno,
     }
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use elbow_file::Errno;
@@ -47,7 +48,8 @@ pub struct SshTarget {
     pub host: String,
     /// The port; else as ssh(1) is configured.
     pub port: Option<u16>,
-    /// The directory there; `/~/` in front of it stands for the home directory.
+    /// The directory there; `/~/` in front of it in an address stands for the home directory, to which it is relative then: an empty one is
+    /// that itself. `None`: the address has no path.
     pub path: Option<PathBuf>,
 }
 
@@ -95,10 +97,15 @@ impl FromStr for SshTarget {
         }
         let path = decoded(url.path());
         let path = match &path[..] {
-            b"/~" => b"",
-            path => path.strip_prefix(b"/~/").unwrap_or(path),
+            b"" => None,
+            b"/~" => Some(&b""[..]),
+            path => Some(path.strip_prefix(b"/~/").unwrap_or(path)),
         };
-        let path = Some(PathBuf::from(OsStr::from_bytes(path))).filter(|path| !path.as_os_str().is_empty());
+        let is_below_home = url.path().starts_with("/~/");
+        if path.is_some_and(|path| is_below_home && path.starts_with(b"/")) {
+            return Err(bad("there is nothing between two slashes of its path"));
+        }
+        let path = path.map(|path| PathBuf::from(OsStr::from_bytes(path)));
         Ok(Self {
             user: Some(user).filter(|user| !user.is_empty()),
             host: host.to_owned(),
@@ -229,7 +236,7 @@ impl Ssh {
     pub fn connect(target: &SshTarget, root: &Path, login: &Login) -> Result<(RemoteStorage, Self), ConnectError> {
         let (mut ssh, from, to) = Self::start(elbow_command(target, root, login), login)?;
         ssh.wait_for(&from, target, login)?;
-        match RemoteStorage::connect(&target.to_string(), from, to) {
+        match ssh.unless_ended(login, || RemoteStorage::connect(&target.to_string(), from, to)) {
             Ok(storage) => {
                 if login.compresses {
                     storage.link().compress();
@@ -250,7 +257,7 @@ impl Ssh {
         // It says nothing before it is greeted. What cannot be said is told by who has ended.
         let _ = Session::greet(&mut to);
         ssh.wait_for(&from, target, login)?;
-        match SftpStorage::of_greeted(&target.to_string(), root, from, to) {
+        match ssh.unless_ended(login, || SftpStorage::of_greeted(&target.to_string(), root, from, to)) {
             Ok(storage) => {
                 ssh.line = Some(Line::Sftp(storage.session()));
                 Ok((storage, ssh))
@@ -277,6 +284,25 @@ impl Ssh {
         }
         let _ = self.child.kill();
         Err(interrupted(target))
+    }
+
+    /// Does what waits for more words of the far end, and ends the connection when the end is asked for meanwhile.
+    fn unless_ended<T>(&self, login: &Login, connect: impl FnOnce() -> T) -> T {
+        let (is_done, done) = mpsc::channel::<()>();
+        let watch = move || {
+            while done.recv_timeout(END_GLANCE) == Err(RecvTimeoutError::Timeout) {
+                if (login.is_ended)() {
+                    return self.hang_up();
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            // Without the thread it waits as long as the far end lets it.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, watch);
+            let connected = connect();
+            drop(is_done);
+            connected
+        })
     }
 
     /// Who ended first knows why.
@@ -385,7 +411,12 @@ fn elbow_command(target: &SshTarget, root: &Path, login: &Login) -> Command {
     let mut command = ssh_command(target, login);
     command.args(["--", &target.host]);
     let mut rooted = OsString::from("--root=");
-    rooted.push(root);
+    // It begins in the home directory.
+    rooted.push(if root.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        root
+    });
     let mut words = Vec::new();
     for word in [
         login.elbow.as_os_str(),
@@ -437,13 +468,14 @@ mod tests {
             Some("results".into()),
             "below the home directory"
         );
-        assert_eq!(path("ssh://box/~/"), None);
-        assert_eq!(path("ssh://box/~"), None, "the same");
+        assert_eq!(path("ssh://box/~/"), Some("".into()), "the home directory itself");
+        assert_eq!(path("ssh://box/~"), Some("".into()), "the same");
         assert_eq!(path("ssh://box/~x/..y/.z/..."), Some("/~x/..y/.z/...".into()));
         for address in [
             "ssh://box",
             "ssh://alice@[fe80::1]:2222/home/my%20files",
             "ssh://box/",
+            "ssh://box/~/",
             "ssh://box/~/a-b/c%27d%FF",
         ] {
             assert_eq!(target(address).unwrap().address(), address);
@@ -462,6 +494,8 @@ mod tests {
             "ssh://box/a?b",
             "ssh://box:99999/",
             "ssh://box/~/../x",
+            "ssh://box/~//x",
+            "ssh://box/~//",
             "ssh://box/a/./b",
             "ssh://box/a/%2e%2E",
             "ssh://box/..",

@@ -24,22 +24,33 @@ pub(crate) const HURRIED_STALL_MAX: Duration = Duration::from_secs(3);
 /// How often is listened.
 pub(crate) const GLANCE: Duration = Duration::from_secs(1);
 
+/// Nobody who listens leaves so much time between two looks.
+const AWAY: Duration = Duration::from_secs(5);
+
 /// Since when nothing has come back.
 #[derive(Debug)]
 pub(crate) struct StallClock {
     heard: u64,
     since: Instant,
+    looked: Instant,
 }
 
 impl StallClock {
     pub(crate) fn began(now: Instant) -> Self {
-        Self { heard: 0, since: now }
+        Self {
+            heard: 0,
+            since: now,
+            looked: now,
+        }
     }
 
     /// Whether it lasts longer than that. `heard` is another number whenever something has come back.
     pub(crate) fn is_longer(&mut self, most: Duration, heard: u64, is_waiting: bool, now: Instant) -> bool {
-        if heard != self.heard || !is_waiting {
-            *self = Self { heard, since: now };
+        // Who did not look was stopped, or asleep with the whole machine, and heard nothing of what came meanwhile.
+        let was_away = now.saturating_duration_since(self.looked) > AWAY;
+        self.looked = now;
+        if heard != self.heard || !is_waiting || was_away {
+            (self.heard, self.since) = (heard, now);
         }
         now.saturating_duration_since(self.since) >= most
     }
@@ -147,16 +158,28 @@ mod tests {
         let began = Instant::now();
         let at = |seconds| began + Duration::from_secs(seconds);
         let mut silence = StallClock::began(began);
+        let mut is_longer = |most, heard, is_waiting, seconds: std::ops::RangeInclusive<u64>| {
+            let looks = seconds.map(|second| silence.is_longer(most, heard, is_waiting, at(second)));
+            looks.fold(None, |_, longer| Some(longer)).expect("a look")
+        };
+        assert!(!is_longer(STALL_MAX, 7, true, 1..=30));
+        assert!(!is_longer(STALL_MAX, 8, true, 31..=31), "something came back");
+        assert!(!is_longer(STALL_MAX, 8, false, 32..=100), "nothing is waited for");
+        assert!(!is_longer(STALL_MAX, 8, true, 101..=129));
+        assert!(is_longer(STALL_MAX, 8, true, 130..=130));
+        assert!(!is_longer(HURRIED_STALL_MAX, 9, true, 131..=133));
+        assert!(is_longer(HURRIED_STALL_MAX, 9, true, 134..=134));
+    }
+
+    /// A job that was stopped (Ctrl-Z, a suspended batch job) was given up as soon as it went on, on a storage that had answered.
+    #[test]
+    fn who_was_stopped_listens_anew() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let mut silence = StallClock::began(began);
         assert!(!silence.is_longer(STALL_MAX, 7, true, at(1)));
-        assert!(!silence.is_longer(STALL_MAX, 7, true, at(30)));
-        assert!(!silence.is_longer(STALL_MAX, 8, true, at(31)), "something came back");
-        assert!(
-            !silence.is_longer(STALL_MAX, 8, false, at(100)),
-            "nothing is waited for"
-        );
-        assert!(!silence.is_longer(STALL_MAX, 8, true, at(129)));
-        assert!(silence.is_longer(STALL_MAX, 8, true, at(130)));
-        assert!(!silence.is_longer(HURRIED_STALL_MAX, 9, true, at(131)));
-        assert!(silence.is_longer(HURRIED_STALL_MAX, 9, true, at(134)));
+        assert!(!silence.is_longer(STALL_MAX, 7, true, at(100)));
+        assert!((101..130).all(|second| !silence.is_longer(STALL_MAX, 7, true, at(second))));
+        assert!(silence.is_longer(STALL_MAX, 7, true, at(130)));
     }
 }

@@ -3,7 +3,8 @@
 //! Compared are kind, size, times of content and inode; of a removed directory, its names. Inode numbers are
 //! not compared: some network and FUSE file systems make them up, and the time of the inode changes with
 //! every replacement anyway. Directories with a staging directory have changed by our own hand, so of
-//! directories only kind and, where they are removed, names, owner and mode are compared.
+//! directories only kind and, where they are removed, names, owner and mode are compared; and where the job sets
+//! attributes of them, those.
 //!
 //! And does the job leave alone what other jobs have staged, running or kept? A directory that it removes or moves must
 //! hold none of that, whoever wins conflicts: nobody would be told of the loss.
@@ -18,10 +19,11 @@ use serde::{Deserialize, Serialize};
 use super::failure::failure;
 use super::record::{Expected, Record, RecordedObject};
 use super::tree::Tree;
+use crate::action::NewAttrs;
 use crate::api::Ino;
 use crate::clock::clock;
 use crate::found::read_journal;
-use crate::model::{Inode, Model};
+use crate::model::{ACCESS_ACL, Inode, Model};
 use crate::os_path;
 use crate::ownership::{Ownership, OwnershipCheck};
 use crate::parallel::parallel;
@@ -63,6 +65,7 @@ impl Known for RecordedObject {
 
 /// What is in it could not be taken out of it any more, after all else is published.
 const GIVEN_AWAY: &str = "the job removes it, but its owner or mode was changed";
+const RIGHTS_CHANGED: &str = "its owner or mode was changed";
 const REPLACED: &str = "it was replaced, or its attributes or links were changed";
 
 fn differs(kind: FileType, (size, mtime): (u64, Time), now: &Stat) -> Option<&'static str> {
@@ -76,7 +79,7 @@ fn differs(kind: FileType, (size, mtime): (u64, Time), now: &Stat) -> Option<&'s
 }
 
 /// What a job that commits expects of the tree.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Expectations {
     #[serde(with = "os_path::pairs")]
     paths: Vec<(PathBuf, Expected<Stat>)>,
@@ -91,6 +94,14 @@ impl Expectations {
             paths: expectations(model, false),
             moved: moved_dirs(model),
         }
+    }
+
+    /// The same with the users and groups that another machine knows, as [`Record::with_owners`] has them.
+    pub(crate) fn with_owners(mut self, owner: impl Fn((u32, u32)) -> (u32, u32)) -> Self {
+        for (_, expected) in &mut self.paths {
+            expected.renumber(&owner, |stat| (stat.uid, stat.gid) = owner((stat.uid, stat.gid)));
+        }
+        self
     }
 
     /// Counts those that are looked at.
@@ -118,6 +129,7 @@ pub(super) fn remembered(model: &Model, hidden: bool) -> Vec<(PathBuf, Expected<
         Expected::Same(stat) => Expected::Same(RecordedObject::of(&stat)),
         Expected::Names(names) => Expected::Names(names),
         Expected::Absent => Expected::Absent,
+        Expected::Attributes(attrs) => Expected::Attributes(attrs),
     };
     let all = expectations(model, hidden).into_iter();
     let mut all: Vec<_> = all.map(|(path, expected)| (path, remember(expected))).collect();
@@ -217,8 +229,12 @@ fn of_other_jobs(tree: &Tree<'_>, own: &OsStr, moved: &[PathBuf]) -> Vec<(PathBu
 fn expectations(model: &Model, hidden: bool) -> Vec<(PathBuf, Expected<Stat>)> {
     let mut all = Vec::new();
     for (ino, inode) in model.inodes.all() {
-        if ino != Ino::ROOT && inode.is_old() && is_changed(inode) {
-            expect_old(model, ino, inode, &mut all);
+        if inode.is_old() && is_changed(inode) {
+            if ino == Ino::ROOT {
+                all.extend(attributes_before(inode).map(|attrs| (PathBuf::new(), attrs)));
+            } else {
+                expect_old(model, ino, inode, &mut all);
+            }
         }
         for key in inode.names() {
             let is_new_name = !inode.old.as_ref().is_some_and(|old| old.had_name(key.dir, &key.name));
@@ -252,10 +268,28 @@ fn expect_old(model: &Model, ino: Ino, inode: &Inode, all: &mut Vec<(PathBuf, Ex
                 .map(|dir| dir.gone().keys().map(|name| name.to_os_string()).collect());
             all.push((path.clone(), Expected::Names(names.unwrap_or_default())));
         }
+        all.extend(attributes_before(inode).map(|attrs| (path.clone(), attrs)));
         if let Some(seen) = old.seen {
             all.push((path, Expected::Same(seen)));
         }
     }
+}
+
+/// What an old object had, as far as the job sets it. What the job has set it may have computed from that: a list of rights with one entry
+/// more, a mode with a bit less.
+fn attributes_before(inode: &Inode) -> Option<Expected<Stat>> {
+    let old = inode.old.as_ref()?;
+    let sets_rights = inode.dirty.mode || inode.dirty.owner || inode.dirty_xattrs.contains(OsStr::new(ACCESS_ACL));
+    // Of all but directories the time of last change tells.
+    let rights = old.seen.filter(|_| inode.is_dir() && sets_rights);
+    let was = |key: &OsString| Some((key.clone(), old.replaced_xattrs.get(key)?.clone()));
+    let attrs = NewAttrs {
+        owner: rights.map(|seen| (seen.uid, seen.gid)),
+        mode: rights.map(|seen| seen.mode),
+        xattrs: inode.dirty_xattrs.iter().filter_map(was).collect(),
+        times: None,
+    };
+    (!attrs.is_empty()).then_some(Expected::Attributes(attrs))
 }
 
 fn check<T: Known>(
@@ -268,6 +302,7 @@ fn check<T: Known>(
         Expected::Same(seen) => check_same(tree, path, seen, is_emptied).map(|found| found.map(Difference::Changed)),
         Expected::Names(names) => check_names(tree, path, names, own),
         Expected::Absent => check_absent(tree, path).map(|found| found.map(Difference::Changed)),
+        Expected::Attributes(attrs) => check_attributes(tree, path, attrs).map(|found| found.map(Difference::Changed)),
     };
     match found {
         Ok(difference) => difference,
@@ -284,6 +319,31 @@ fn check_same(tree: &Tree<'_>, path: &Path, seen: &impl Known, is_emptied: bool)
     let now = tree.storage.stat_uncached(&dir, &name)?;
     let given_away = (is_emptied && seen.is_others_now(&now)).then_some(GIVEN_AWAY);
     Ok(seen.difference(&now).or(given_away).map(str::to_owned))
+}
+
+fn check_attributes(tree: &Tree<'_>, path: &Path, expected: &NewAttrs) -> Result<Option<String>, Errno> {
+    let (dir, name) = tree.parent_of(path)?;
+    if expected.mode.is_some() || expected.owner.is_some() {
+        let now = tree.storage.stat_uncached(&dir, &name)?;
+        let is_other = expected.mode.is_some_and(|mode| mode != now.mode)
+            || expected.owner.is_some_and(|owner| owner != (now.uid, now.gid));
+        if is_other {
+            return Ok(Some(RIGHTS_CHANGED.to_owned()));
+        }
+    }
+    for (key, expected) in &expected.xattrs {
+        let now = match tree.storage.get_xattr(&dir, &name, key) {
+            Ok(value) => Some(value),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => None,
+            // Whether it is the same nobody can tell who may not read it.
+            Err(Errno::ACCESS) => continue,
+            Err(errno) => return Err(errno),
+        };
+        if now != *expected {
+            return Ok(Some(format!("its extended attribute {} was changed", key.display())));
+        }
+    }
+    Ok(None)
 }
 
 fn check_names(

@@ -507,7 +507,9 @@ impl Shared {
 
     /// A job that might have gone on is rolled back: nobody is to take it for one that goes on.
     fn forget_rest(&self) -> Result<(), Errno> {
-        match self.state.lock().model.inodes.job_dir() {
+        // A storage that does not answer must not hold up who asks whether the job goes on: not while the state is locked.
+        let job = self.state.lock().model.inodes.job_dir();
+        match job {
             Some(job) => none_if_missing(self.storage.unlink(&job, OsStr::new(RESUME))).map(|_| ()),
             None => Ok(()),
         }

@@ -20,8 +20,9 @@ use crate::step_counter::StepCounter;
 
 pub(crate) const MAGIC: [u8; 8] = *b"ELBOWCMT";
 /// The second has nothing on what must still be so when a job that was kept goes on, the third nothing on reserved space, and no [`Slot::At`]. Beside the
-/// fourth lie undo logs that do not say what has arrived, beside the fifth all patch files in the job's own directory.
-const VERSIONS: std::ops::RangeInclusive<u16> = 2..=6;
+/// fourth lie undo logs that do not say what has arrived, beside the fifth all patch files in the job's own directory. The sixth has no
+/// [`Expected::Attributes`].
+const VERSIONS: std::ops::RangeInclusive<u16> = 2..=7;
 const FIRST_WITH_EXPECTATIONS: u16 = 3;
 const FIRST_WITH_RESERVED: u16 = 4;
 
@@ -145,6 +146,27 @@ pub(crate) enum Expected<T> {
     Names(BTreeSet<OsString>),
     /// Nothing.
     Absent,
+    /// An object with these attributes.
+    Attributes(NewAttrs),
+}
+
+impl<T> Expected<T> {
+    /// Of another machine's users and groups; `of_object` does it to what is known of an object.
+    pub(super) fn renumber(&mut self, owner: impl Fn((u32, u32)) -> (u32, u32), of_object: impl FnOnce(&mut T)) {
+        match self {
+            Self::Same(object) => of_object(object),
+            Self::Attributes(attrs) => renumber(attrs, owner),
+            Self::Names(_) | Self::Absent => {}
+        }
+    }
+}
+
+fn renumber(attrs: &mut NewAttrs, owner: impl Fn((u32, u32)) -> (u32, u32)) {
+    attrs.owner = attrs.owner.map(&owner);
+    let (uid, gid) = (|uid| owner((uid, 0)).0, |gid| owner((0, gid)).1);
+    for (key, value) in &mut attrs.xattrs {
+        value.iter_mut().for_each(|value| renumber_acl(key, value, uid, gid));
+    }
 }
 
 /// What an old object was like, for who looks at it much later, when its time of last change says nothing any more: a commit that was taken back
@@ -204,18 +226,11 @@ impl Record {
     /// The same with the users and groups that another machine knows, each of which has a number there that does not depend on the other.
     pub(crate) fn with_owners(mut self, owner: impl Fn((u32, u32)) -> (u32, u32)) -> Self {
         for attributes in &mut self.attributes {
-            for attrs in [&mut attributes.attrs, &mut attributes.before] {
-                attrs.owner = attrs.owner.map(&owner);
-                let (uid, gid) = (|uid| owner((uid, 0)).0, |gid| owner((0, gid)).1);
-                for (key, value) in &mut attrs.xattrs {
-                    value.iter_mut().for_each(|value| renumber_acl(key, value, uid, gid));
-                }
-            }
+            renumber(&mut attributes.attrs, &owner);
+            renumber(&mut attributes.before, &owner);
         }
         for (_, expected) in &mut self.expected {
-            if let Expected::Same(object) = expected {
-                object.owner = owner(object.owner);
-            }
+            expected.renumber(&owner, |object| object.owner = owner(object.owner));
         }
         self
     }
@@ -373,6 +388,10 @@ fn put_expected(out: &mut Writer, expected: &[(PathBuf, Expected<RecordedObject>
                 names.iter().for_each(|name| out.bytes(name.as_bytes()));
             }
             Expected::Absent => out.u8(2),
+            Expected::Attributes(attrs) => {
+                out.u8(3);
+                put_attrs(out, attrs);
+            }
         }
     });
 }
@@ -390,6 +409,7 @@ fn take_expected(from: &mut Reader<'_>) -> Result<Vec<(PathBuf, Expected<Recorde
             }),
             1 => Expected::Names(take_all(from, take_name)?.into_iter().collect()),
             2 => Expected::Absent,
+            3 => Expected::Attributes(take_attrs(from)?),
             _ => {
                 return Err(DecodeError::BadValue {
                     at,
@@ -630,6 +650,12 @@ mod tests {
             owner: (0, u32::MAX),
         };
         let names = BTreeSet::from(["a".into(), OsString::from_vec(vec![0xff])]);
+        let attrs = NewAttrs {
+            owner: Some((0, u32::MAX)),
+            mode: Some(0o2755),
+            xattrs: vec![("user.a".into(), None), ("user.b".into(), Some(vec![0xff]))],
+            times: None,
+        };
         let pairs = BTreeMap::from([
             ("".into(), "".into()),
             ("a/b".into(), "b".into()),
@@ -640,6 +666,7 @@ mod tests {
                 ("a".into(), Expected::Names(names)),
                 ("a/b".into(), Expected::Same(was)),
                 ("b".into(), Expected::Absent),
+                ("c".into(), Expected::Attributes(attrs)),
             ],
             before: OriginalPaths {
                 objects: pairs.clone(),
@@ -671,7 +698,7 @@ mod tests {
         let (version, body) = open_sealed(MAGIC, VERSIONS, &old.encode())
             .map(|(v, b)| (v, b.to_vec()))
             .unwrap();
-        assert_eq!(version, 6);
+        assert_eq!(version, 7);
         let read = Record::decode(&seal(MAGIC, 3, &body)).expect("it is whole");
         assert_eq!(read.departures, old.departures);
         let new = record(vec![Slot::At("sub/dir".into(), "x".into())]);

@@ -209,10 +209,10 @@ impl Model {
             .map(|(other, value)| (other.as_os_str(), value.len()))
             .chain([(key, value.len())]);
         self.traits.able(&Ability::XattrBytes(xattr_bytes(all)))?;
-        self.inodes.at_mut(ino).note_acl(key, Some(value));
         // An ACL that says no more than a mode is a mode: that is how file systems keep it.
         let is_mode = key == ACCESS_ACL && acl_is_mode(value);
         self.change_xattr(ino, key, Some(value).filter(|_| !is_mode));
+        self.inodes.at_mut(ino).note_acl(key, Some(value));
         Ok(())
     }
 
@@ -226,23 +226,28 @@ impl Model {
             let is_acl = key == ACCESS_ACL || key == DEFAULT_ACL;
             return if is_acl { Ok(()) } else { Err(Errno::NODATA.into()) };
         }
-        self.inodes.at_mut(ino).note_acl(key, None);
         self.change_xattr(ino, key, None);
+        self.inodes.at_mut(ino).note_acl(key, None);
         Ok(())
     }
 
     fn change_xattr(&mut self, ino: Ino, key: &OsStr, value: Option<&[u8]>) {
         let now = self.now;
         let inode = self.inodes.at_mut(ino);
-        if let Some(old) = &mut inode.old {
-            // What the job has set itself it can read.
-            old.closed_xattrs.remove(key);
-        }
         let xattrs = inode.xattrs.get_or_insert_default();
-        match value {
+        let was = match value {
             Some(value) => xattrs.insert(key.to_owned(), value.to_vec()),
             None => xattrs.remove(key),
         };
+        if let Some(old) = &mut inode.old {
+            // What the job has set itself it can read.
+            let was_closed = old.closed_xattrs.remove(key);
+            // A mode that the job has set before has changed what is known of the list.
+            let is_known = !was_closed && !(key == ACCESS_ACL && inode.dirty.mode);
+            if is_known && !inode.dirty_xattrs.contains(key) {
+                old.replaced_xattrs.insert(key.to_owned(), was);
+            }
+        }
         inode.dirty_xattrs.insert(key.to_owned());
         inode.ctime = now;
         self.scheduler().touched(ino);

@@ -32,6 +32,7 @@ macro_rules! empty {
 
 empty! {
     BTreeMap<OsString, Vec<u8>>: BTreeMap::new();
+    BTreeMap<OsString, Option<Vec<u8>>>: BTreeMap::new();
     BTreeSet<OsString>: BTreeSet::new();
     RangeSet: RangeSet::new();
 }

@@ -456,6 +456,10 @@ fn another_users_machine_shows_the_users_files_as_own() {
         "{lists:?}"
     );
     assert!(lists[1].contains("user:1:rw-\n"), "{lists:?}");
+    // What is expected of old directories is compared with the numbers that they have there.
+    let script = "set -e; cd near; chmod 750 lists; setfacl -m u:0:r,u:8:rw lists; rm -r new";
+    start(dir.path(), &["--via", &target], script).finish().assert_code(0);
+    assert!(!path("far/new").exists());
     // What is the user's own may be changed whatever its mode is, as there: the machine there has to know whose it is.
     let script = "set -e; cd near; chmod 444 old; printf end > \"$OUT/end\"";
     start(dir.path(), &["--via", &target], script).finish().assert_code(0);
@@ -757,6 +761,9 @@ fn a_log_in_that_does_not_come_to_an_end_can_be_ended() {
     for waits in [
         ": > out/waits; exec sleep 60",
         "trap '' INT; : > out/waits; exec sleep 60",
+        // What says something, and then nothing more: a server whose directory does not answer, or a prompt.
+        "trap '' INT; printf ELBOWVIA; : > out/waits; exec sleep 60",
+        "trap '' INT; printf 'x: '; : > out/waits; exec sleep 60",
     ] {
         test_dir.restore();
         write_script(&root.join("via"), waits);

@@ -186,6 +186,24 @@ fn a_directory_may_begin_like_an_option() {
     assert!(testbed.path("-x/result").exists());
 }
 
+/// It was taken for an address without a path, and so for the directory there that has the path of the one here.
+#[test]
+fn the_home_directory_is_not_the_directory_with_the_path_of_the_one_here() {
+    let Some(testbed) = Testbed::new() else { return };
+    for (address, dir) in [("/~", "one"), ("/~/", "two")] {
+        fs::create_dir(testbed.path(dir)).expect("a home directory");
+        let go = format!(
+            "for last; do :; done; cd '{}' && exec sh -c \"$last\"",
+            testbed.path(dir).display()
+        );
+        testbed.write_via(&go);
+        let target = format!("ssh://{}{address}", testbed.bed.access().host);
+        let run = start(testbed.dir.path(), &["--via", &target], "echo > near/result").finish();
+        run.assert_code(0);
+        assert!(testbed.path(dir).join("result").exists(), "{address}: {}", run.err);
+    }
+}
+
 /// Until the far end has the `x` of `new/x`. The job's own directory is no sign of it: the answer to that may be under way, and all of the job here.
 fn wait_for_content(testbed: &Testbed) {
     wait_for("content to be stored", || {

@@ -29,6 +29,8 @@ pub(crate) struct Old {
     pub(super) names: EntryKeys,
     /// Extended attributes of which the job may know the names and not the values.
     pub(crate) closed_xattrs: BoxedUnlessEmpty<BTreeSet<OsString>>,
+    /// Of extended attributes that the job has set: what they were before, if that is known.
+    pub(crate) replaced_xattrs: BoxedUnlessEmpty<BTreeMap<OsString, Option<Vec<u8>>>>,
 }
 
 impl Old {

@@ -114,6 +114,7 @@ impl Inodes {
                 seen: found.stat,
                 names: Default::default(),
                 closed_xattrs: Default::default(),
+                replaced_xattrs: Default::default(),
             }));
             self.add(inode)
         });

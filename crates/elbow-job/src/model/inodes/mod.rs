@@ -75,6 +75,7 @@ impl Inodes {
             seen: Some(*stat),
             names: EntryKeys::default(),
             closed_xattrs: BoxedUnlessEmpty::default(),
+            replaced_xattrs: BoxedUnlessEmpty::default(),
         }));
         root.lookups = 1;
         let transit_key = Inode::of_stat(stat);
