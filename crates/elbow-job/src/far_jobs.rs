@@ -235,7 +235,11 @@ impl FarJobs {
         let mut record = record.with_owners(&self.owners);
         let expectations = message.expectations.clone().with_owners(&self.owners);
         let failed = |tried: &str, errno| Cause::Storage(tried.into()).with(errno);
-        let mut drafted = match RecordDraft::write(storage, job, &record) {
+        let drafted = match message.looks_only {
+            true => Ok(RecordDraft::unknown()),
+            false => RecordDraft::write(storage, job, &record),
+        };
+        let mut drafted = match drafted {
             Ok(drafted) => drafted,
             Err(errno) => return Ok(CommitEnd::NoRecord(failed("writing the commit record", errno))),
         };
@@ -255,6 +259,12 @@ impl FarJobs {
             is_ended: &|| false,
             root_times: message.root_times,
         };
+        if message.looks_only {
+            return Ok(match staged.look(&mut record, &expectations, &mut Unwatched) {
+                Ok(_turn) => CommitEnd::Ready,
+                Err(cause) => CommitEnd::Refused(cause),
+            });
+        }
         Ok(
             match staged.commit(&mut record, &mut drafted, &expectations, &mut Unwatched) {
                 Ok(Ok(())) => CommitEnd::Committed,

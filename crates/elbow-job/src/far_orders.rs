@@ -141,12 +141,16 @@ pub(crate) struct CommitMessage {
     pub(crate) expectations: Expectations,
     /// The times of the directory as the job saw them last.
     pub(crate) root_times: Option<(Time, Time)>,
+    /// Nothing is committed yet.
+    pub(crate) looks_only: bool,
 }
 
 /// How a commit has ended.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum CommitEnd {
     Committed,
+    /// It was looked whether it could be committed, and it could.
+    Ready,
     /// The record could not be written: all else is there.
     NoRecord(Cause),
     /// What the job made may not be durable.

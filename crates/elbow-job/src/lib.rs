@@ -139,6 +139,7 @@ pub use abandon::{Abandoned, abandon};
 pub use abilities::Ability;
 pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, OpError, SetAttr, SetIds, SetTime, XattrMode};
 pub use behaviours::Behaviour;
+pub use commit::{Ended, StagedWork};
 pub use far_jobs::FarJobs;
 pub use job::{Job, MEMORY_MIN_BYTES};
 pub use kept::drop_kept;

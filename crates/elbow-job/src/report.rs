@@ -114,6 +114,17 @@ pub enum Keep {
     Everything,
 }
 
+impl Keep {
+    /// The same for a job that belongs to one that has committed: if anything is kept, then all.
+    #[must_use]
+    pub fn more(self) -> Self {
+        match self {
+            Self::Nothing => Self::Nothing,
+            Self::Complete | Self::Everything => Self::Everything,
+        }
+    }
+}
+
 /// Why a job was rolled back.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Cause {

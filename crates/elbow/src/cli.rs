@@ -314,7 +314,7 @@ pub(crate) struct RunArgs {
     pub(crate) by: ViaArgs,
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// Run the command up to N times more when it fails or cannot be committed; results that the storage refused are kept of the last time.
+    /// Run the command up to N times more when it fails, or others have changed what it changes; results that only the storage refused are kept, and not made again.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) retry: u32,
     /// When the job fails, keep what it wrote in its staging directory, and say where; it stays until `elbow recover --drop`.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use elbow_job::{Cause, Counts, DeferredError, Job, JobError, Keep, Outcome, Phase, Progress};
+use elbow_job::{Cause, Counts, DeferredError, Ended, Job, JobError, Keep, Outcome, Phase, Progress, StagedWork};
 
 /// What a conflict is, in words.
 pub(crate) const BY_SOMEBODY_ELSE: &str = "changed by somebody else";
@@ -60,6 +60,27 @@ impl JobEnd {
         matches!(&self.outcome, Ok(Outcome::Kept(_, kept)) if kept.is_whole)
     }
 
+    /// Others have changed what it changes, too, or have something in what it removes.
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(
+            self.outcome,
+            Ok(Outcome::RolledBack(Cause::Conflict(_) | Cause::OtherJobs(_))
+                | Outcome::Kept(Cause::Conflict(_) | Cause::OtherJobs(_), _))
+        )
+    }
+
+    fn of(job: &Job, outcome: Ended, drain: Duration, commit: Duration) -> Self {
+        Self {
+            // Those of the commit are among them.
+            errors: errors_in(&outcome).unwrap_or_else(|| job.deferred_errors()),
+            outcome,
+            drain,
+            commit,
+            counts: job.counts(),
+            overcome: job.overcome_errors(),
+        }
+    }
+
     /// The end of a job that was left as it is, for its storage does not answer.
     pub(crate) fn of_stalled(job: &Job, silent: Duration) -> Self {
         let seconds = silent.as_secs();
@@ -98,22 +119,102 @@ fn errors_in(outcome: &Result<Outcome, JobError>) -> Option<Vec<DeferredError>> 
     }
 }
 
-fn timed(job: &Job, end: impl FnOnce(&mut Stopwatch) -> Result<Outcome, JobError>) -> JobEnd {
-    let mut watch = Stopwatch {
-        began: Instant::now(),
-        drained: None,
-    };
+fn timed(job: &Job, end: impl FnOnce(&mut Stopwatch) -> Ended) -> JobEnd {
+    let mut watch = Stopwatch::start();
     let outcome = end(&mut watch);
-    let all = watch.began.elapsed();
-    let drain = watch.drained.map_or(all, |at| at - watch.began);
-    JobEnd {
-        // Those of the commit are among them.
-        errors: errors_in(&outcome).unwrap_or_else(|| job.deferred_errors()),
-        outcome,
-        drain,
-        commit: all - drain,
-        counts: job.counts(),
-        overcome: job.overcome_errors(),
+    let (drain, commit) = watch.stop();
+    JobEnd::of(job, outcome, drain, commit)
+}
+
+/// How far a job is that is committed with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JointStep {
+    /// All that it made is on the storage.
+    Stage,
+    /// It could be committed now.
+    Look,
+    /// It is, or not.
+    Commit,
+}
+
+/// A job that is committed with others, step by step.
+pub(crate) struct Joint<'j> {
+    job: &'j Job,
+    staged: Option<StagedWork>,
+    outcome: Option<Ended>,
+    drain: Duration,
+    commit: Duration,
+}
+
+impl<'j> Joint<'j> {
+    pub(crate) fn of(job: &'j Job) -> Self {
+        Self {
+            job,
+            staged: None,
+            outcome: None,
+            drain: Duration::ZERO,
+            commit: Duration::ZERO,
+        }
+    }
+
+    /// Takes the next step. With `is_bound`, because others have committed by now, a job that cannot is not rolled back, unless nothing is to be kept.
+    pub(crate) fn take(&mut self, step: JointStep, keep: Keep, is_bound: bool, show: &mut dyn FnMut(&Progress)) {
+        let job = self.job;
+        self.timed(show, |staged, progress| match (step, staged) {
+            (JointStep::Commit, Some(staged)) => {
+                let keep = if is_bound { keep.more() } else { keep };
+                Err(job.commit_staged(staged, keep, is_bound, progress))
+            }
+            (JointStep::Look, Some(staged)) => job.look(staged, keep, progress),
+            (_, _) => job.stage(keep, progress),
+        });
+    }
+
+    /// Ends it otherwise, if it has not ended: it is stored later, or not at all.
+    pub(crate) fn give_up(&mut self, is_later: bool, keep: Keep, why: &str, show: &mut dyn FnMut(&Progress)) {
+        if self.outcome.is_some() {
+            return;
+        }
+        let (job, keeps) = (self.job, keep == Keep::Everything);
+        self.timed(show, |staged, progress| {
+            Err(match (staged, is_later) {
+                (Some(staged), true) => job.postpone_staged(staged, why, progress),
+                (Some(staged), false) => job.roll_back_staged(staged, keeps, progress),
+                (None, true) => job.postpone(why, progress),
+                (None, false) => job.roll_back(keeps, progress),
+            })
+        });
+    }
+
+    fn timed(
+        &mut self,
+        show: &mut dyn FnMut(&Progress),
+        step: impl FnOnce(Option<StagedWork>, &mut dyn FnMut(&Progress)) -> Result<StagedWork, Ended>,
+    ) {
+        let mut watch = Stopwatch::start();
+        match step(self.staged.take(), &mut |progress| watch.see(progress, show)) {
+            Ok(staged) => self.staged = Some(staged),
+            Err(outcome) => self.outcome = Some(outcome),
+        }
+        let (drain, commit) = watch.stop();
+        self.drain += drain;
+        self.commit += commit;
+    }
+
+    /// It has not ended, or is committed.
+    pub(crate) fn is_good(&self) -> bool {
+        matches!(self.outcome, None | Some(Ok(Outcome::Committed)))
+    }
+
+    /// All that it made is kept, and can be stored later.
+    pub(crate) fn is_kept_whole(&self) -> bool {
+        matches!(&self.outcome, Some(Ok(Outcome::Kept(_, kept))) if kept.is_whole)
+    }
+
+    /// How it has ended.
+    pub(crate) fn end(self) -> JobEnd {
+        let outcome = self.outcome.unwrap_or(Ok(Outcome::RolledBack(Cause::Asked)));
+        JobEnd::of(self.job, outcome, self.drain, self.commit)
     }
 }
 
@@ -124,6 +225,20 @@ struct Stopwatch {
 }
 
 impl Stopwatch {
+    fn start() -> Self {
+        Self {
+            began: Instant::now(),
+            drained: None,
+        }
+    }
+
+    /// How long draining took, and all that followed.
+    fn stop(self) -> (Duration, Duration) {
+        let all = self.began.elapsed();
+        let drain = self.drained.map_or(all, |at| at - self.began);
+        (drain, all - drain)
+    }
+
     fn see(&mut self, progress: &Progress, show: &mut dyn FnMut(&Progress)) {
         if self.drained.is_none() && progress.phase != Phase::Draining {
             self.drained = Some(Instant::now());

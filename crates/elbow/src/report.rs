@@ -23,7 +23,7 @@ const LINES_OF_AN_ERROR: usize = 8;
 
 /// How a whole run ended.
 ///
-/// Of several directories the last of these tells how the whole run ended.
+/// Of several directories the last of these tells how the whole run ended, unless only some are committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RunOutcome {
@@ -33,6 +33,8 @@ pub(crate) enum RunOutcome {
     RolledBack,
     /// Nothing of it is visible; what was written is kept for inspection.
     Kept,
+    /// Some directories are committed, and others are not.
+    PartlyCommitted,
     /// It could not be ended: `elbow recover` has to finish or undo it.
     Unfinished,
 }
@@ -96,6 +98,15 @@ struct Directory {
     /// What of it could not be stored.
     #[serde(default)]
     missing: Vec<PathName>,
+    /// It is committed, and that has changed something.
+    #[serde(skip)]
+    is_stored: bool,
+}
+
+impl Directory {
+    fn shown(&self) -> String {
+        self.directory.path().unwrap_or_default().display().to_string()
+    }
 }
 
 /// An old object that somebody else changed too, or that holds files of another job.
@@ -189,8 +200,35 @@ impl Report {
             saved: SavedName::default(),
             resumable: false,
             missing: Vec::new(),
+            is_stored: true,
         });
+        self.judge_all();
         self.messages.push(message);
+    }
+
+    /// How the whole has ended, by its directories.
+    fn judge_all(&mut self) {
+        let outcomes = || self.directories.iter().map(|directory| directory.outcome);
+        let last = outcomes().max().unwrap_or(RunOutcome::Committed);
+        let is_apart = self.is_any_stored() && matches!(last, RunOutcome::RolledBack | RunOutcome::Kept);
+        self.outcome = if is_apart { RunOutcome::PartlyCommitted } else { last };
+    }
+
+    /// Says which directories are committed, and which are not.
+    pub(crate) fn tell_apart(&mut self) {
+        if self.outcome != RunOutcome::PartlyCommitted {
+            return;
+        }
+        let (committed, others): (Vec<_>, Vec<_>) = self
+            .directories
+            .iter()
+            .partition(|directory| directory.outcome == RunOutcome::Committed);
+        let named = |directories: &[&Directory]| few(directories.iter().map(|found| found.shown()), SHOWN);
+        self.messages.push(format!(
+            "only a part of the job is on the storage: {} is committed, {} is not",
+            named(&committed),
+            named(&others)
+        ));
     }
 
     /// Makes it that of a run that Elbowroom could not even begin, or lost.
@@ -216,7 +254,6 @@ impl Report {
         self.add_conflicts(directory, ending);
         let (result, message) = self.judge(directory, ending, why);
         let message = without_numbers(&message);
-        self.outcome = self.outcome.max(result);
         let kept = match &ending.outcome {
             Ok(Outcome::Kept(_, kept)) => Some(kept),
             _ => None,
@@ -231,7 +268,9 @@ impl Report {
             saved: saved.map(SavedName::of).unwrap_or_default(),
             resumable: ending.is_kept_whole(),
             missing: kept.iter().flat_map(|kept| &kept.missing).map(PathName::of).collect(),
+            is_stored: result == RunOutcome::Committed && ending.counts.operations > 0,
         });
+        self.judge_all();
         self.messages.extend(message.lines().map(str::to_owned));
     }
 
@@ -318,6 +357,11 @@ impl Report {
     /// Everything has been stored.
     pub(crate) fn is_committed(&self) -> bool {
         self.outcome == RunOutcome::Committed
+    }
+
+    /// Something has been stored of at least one directory.
+    pub(crate) fn is_any_stored(&self) -> bool {
+        self.directories.iter().any(|directory| directory.is_stored)
     }
 
     /// Nothing has been stored, and nothing is left to do.
@@ -673,7 +717,7 @@ mod tests {
             "",
         );
         report.add(Path::new("/c"), job, &ending(Ok(Outcome::Committed), Vec::new()), "");
-        assert_eq!(report.outcome, RunOutcome::RolledBack);
+        assert_eq!(report.outcome, RunOutcome::PartlyCommitted);
         assert_eq!(report.messages.len(), 3);
         assert!(report.messages[1].contains("f (its size)"), "{:?}", report.messages);
     }
@@ -790,6 +834,37 @@ mod tests {
         }
         let json: serde_json::Value = serde_json::from_str(&report.json()).expect("JSON");
         assert_eq!(json["directories"][0]["resumable"], true);
+    }
+
+    /// It said `rolled_back`, which means that nothing is left.
+    #[test]
+    fn a_job_of_which_only_some_directories_are_committed_is_neither() {
+        let told = |committed: JobEnd, other: Outcome| {
+            let mut report = new_report();
+            report.add(Path::new("/a"), OsStr::new(JOB), &committed, "");
+            report.add(Path::new("/b"), OsStr::new(JOB), &ending(Ok(other), Vec::new()), "so");
+            report.tell_apart();
+            report
+        };
+        let rolled_back = || Outcome::RolledBack(Cause::Asked);
+        for other in [
+            rolled_back(),
+            Outcome::Kept(Cause::Asked, kept("/b/.elbow-1-2.3", true)),
+        ] {
+            let report = told(ending(Ok(Outcome::Committed), Vec::new()), other);
+            assert_eq!(report.outcome, RunOutcome::PartlyCommitted);
+            assert!(!report.is_committed() && !report.is_rolled_back() && report.is_any_stored());
+            assert_eq!(
+                report.messages.last().map(String::as_str),
+                Some("only a part of the job is on the storage: /a is committed, /b is not")
+            );
+            let json: serde_json::Value = serde_json::from_str(&report.json()).expect("JSON");
+            assert_eq!(json["outcome"], "partly_committed");
+        }
+        // In which there was nothing to be stored, nothing is.
+        let mut nothing = ending(Ok(Outcome::Committed), Vec::new());
+        nothing.counts = Counts::default();
+        assert_eq!(told(nothing, rolled_back()).outcome, RunOutcome::RolledBack);
     }
 
     #[test]

@@ -7,8 +7,8 @@
 //!
 //! Whoever has asked for the end is not kept waiting by a storage that does not answer ([`crate::stall`]).
 //!
-//! With several directories the jobs commit one after the other. When one of them cannot, those after it are
-//! rolled back; those before it are committed already, and the report says which is which.
+//! With several directories every job is brought to the point just before its commit record before the first has one; when one of them does
+//! not come so far, none is committed. What is refused only then, after another one has committed, is kept, and the report says which is which.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
@@ -34,7 +34,7 @@ use crate::cli::RunArgs;
 use crate::control::{self, JobKind, KeptJob, Reply, Request, Socket};
 use crate::exit;
 use crate::job::{self, Site};
-use crate::job_end::{self, JobEnd};
+use crate::job_end::{self, JobEnd, Joint, JointStep};
 use crate::job_server::{JobServer, unix_seconds};
 use crate::messages;
 use crate::names::{CommandWords, DirectoryName};
@@ -181,7 +181,7 @@ fn attempts(
     let mut left = args.retry;
     loop {
         so_far.tries.set(so_far.tries.get() + 1);
-        let attempt = runner.attempt(keep_of(args, left))?;
+        let attempt = runner.attempt(keep_of(args))?;
         if left == 0 || !attempt.may_be_retried {
             return Ok(attempt.report);
         }
@@ -283,14 +283,10 @@ impl Runner<'_> {
         self.so_far.trace.borrow().iter().for_each(TraceFile::command_begins);
         let command_end = self.command(&mut mounted).inspect_err(|_| forget(&mounted))?;
         self.so_far.trace.borrow().iter().for_each(TraceFile::command_ends);
-        let (report, interrupted) = self.end(&mounted, &command_end, keep, &mut display);
+        let (report, may_be_retried) = self.end(&mounted, &command_end, keep, &mut display);
         drop(display);
         self.answer(&report);
-        let may_be_retried = command_end.may_be_retried
-            && !interrupted
-            && report.is_ended()
-            && !report.is_committed()
-            && !mounted.iter().any(Mounted::is_loose);
+        let may_be_retried = may_be_retried && command_end.may_be_retried && !mounted.iter().any(Mounted::is_loose);
         Ok(Attempt { report, may_be_retried })
     }
 
@@ -472,7 +468,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Commits or rolls back all jobs; also says whether a signal made it roll back.
+    /// Commits or rolls back all jobs; also says whether another run could end otherwise.
     fn end(
         &self,
         mounted: &[Mounted<'_>],
@@ -499,8 +495,10 @@ impl Runner<'_> {
             )
         });
         let is_interrupted = interrupted.is_some();
+        let is_earned = command_end.code == 0 && is_earned(&endings);
         let report = self.report(mounted, command_end, &endings, interrupted);
-        (report, is_interrupted)
+        let may_be_retried = !is_interrupted && !is_earned && report.is_ended() && !report.is_any_stored();
+        (report, may_be_retried)
     }
 
     fn report(
@@ -522,6 +520,7 @@ impl Runner<'_> {
             report.retell(|text| m.site.told(text));
             m.remember(ending, &self.args.command, self.started);
         }
+        report.tell_apart();
         report.exit_code = if command_end.code == 0 && !report.is_committed() {
             exit::ELBOW_FAILED
         } else {
@@ -689,16 +688,21 @@ impl Drop for NotifyOnDrop {
     }
 }
 
-/// What is kept of jobs that cannot be stored, when the command may be run so many times more.
-fn keep_of(args: &RunArgs, left: u32) -> Keep {
-    match (args.keep, args.no_keep || left > 0) {
+/// The command has succeeded, and what it made waits until it can be stored: there is nothing that another run would have to make.
+fn is_earned(endings: &[JobEnd]) -> bool {
+    endings.iter().any(JobEnd::is_kept_whole) && !endings.iter().any(JobEnd::is_conflict)
+}
+
+/// What is kept of jobs that cannot be stored.
+fn keep_of(args: &RunArgs) -> Keep {
+    match (args.keep, args.no_keep) {
         (true, _) => Keep::Everything,
         (false, true) => Keep::Nothing,
         (false, false) => Keep::Complete,
     }
 }
 
-/// Ends all jobs in order. When one has to be stored later, so have those after it; when one is rolled back, so are they.
+/// Ends all jobs.
 fn end_all(
     keep: Keep,
     mounted: &[Mounted<'_>],
@@ -710,32 +714,57 @@ fn end_all(
         "ending".clone_into(&mut m.responder.phase());
         m.settle(command_end.code == 0);
     }
+    let mut show = |m: &Mounted<'_>, progress: &Progress| {
+        display.show(progress);
+        steps.see(progress);
+        *m.responder.phase() = Position::of(progress).sentence();
+    };
     // What they have is not all that the command has written.
     let is_loose: Vec<bool> = mounted.iter().map(Mounted::is_loose).collect();
-    let any_loose = is_loose.contains(&true);
-    let mut good = command_end.code == 0 && !any_loose;
-    let mut later = command_end.code == 0 && any_loose;
-    let end = |(m, is_loose): (&Mounted<'_>, bool)| {
-        let show = &mut |progress: &Progress| {
-            display.show(progress);
-            steps.see(progress);
-            *m.responder.phase() = Position::of(progress).sentence();
-        };
-        let ending = if good {
-            job_end::commit(&m.job, keep, show)
-        } else if is_loose && later {
-            job_end::postpone_or_roll_back(&m.job, LOOSE, show)
-        } else if later {
-            job_end::postpone(&m.job, ANOTHER, show)
-        } else {
-            job_end::roll_back(&m.job, keep == Keep::Everything, show)
-        };
-        m.trace.iter().for_each(|trace| trace.ended(&ending.counts));
-        later |= good && ending.is_kept_whole();
-        good &= ending.is_committed();
-        ending
+    let later = is_loose.contains(&true);
+    let endings = match mounted {
+        _ if command_end.code != 0 || later => {
+            let later = later && command_end.code == 0;
+            let end = |(m, is_loose): (&Mounted<'_>, bool)| {
+                let show = &mut |progress: &Progress| show(m, progress);
+                if is_loose && later {
+                    job_end::postpone_or_roll_back(&m.job, LOOSE, show)
+                } else if later {
+                    job_end::postpone(&m.job, ANOTHER, show)
+                } else {
+                    job_end::roll_back(&m.job, keep == Keep::Everything, show)
+                }
+            };
+            mounted.iter().zip(is_loose).map(end).collect()
+        }
+        [m] => vec![job_end::commit(&m.job, keep, &mut |progress| show(m, progress))],
+        all => commit_together(keep, all, &mut show),
     };
-    mounted.iter().zip(is_loose).map(end).collect()
+    for (m, ending) in mounted.iter().zip(&endings) {
+        m.trace.iter().for_each(|trace| trace.ended(&ending.counts));
+    }
+    endings
+}
+
+/// Commits jobs in order, once each of them could. When one has to be stored later, so have the others that are not; when one is rolled back, so are
+/// they.
+fn commit_together(keep: Keep, mounted: &[Mounted<'_>], show: &mut dyn FnMut(&Mounted<'_>, &Progress)) -> Vec<JobEnd> {
+    let mut all: Vec<Joint<'_>> = mounted.iter().map(|m| Joint::of(&m.job)).collect();
+    let mut is_bound = false;
+    'steps: for step in [JointStep::Stage, JointStep::Look, JointStep::Commit] {
+        for (joint, m) in all.iter_mut().zip(mounted) {
+            joint.take(step, keep, is_bound, &mut |progress| show(m, progress));
+            if !joint.is_good() {
+                break 'steps;
+            }
+            is_bound = step == JointStep::Commit;
+        }
+    }
+    let is_later = all.iter().any(Joint::is_kept_whole);
+    for (joint, m) in all.iter_mut().zip(mounted) {
+        joint.give_up(is_later, keep, ANOTHER, &mut |progress| show(m, progress));
+    }
+    all.into_iter().map(Joint::end).collect()
 }
 
 impl Mounted<'_> {

@@ -71,7 +71,7 @@ pub(crate) struct RecordDraft {
 
 impl RecordDraft {
     /// Somebody else has written one, or none, and may have given it a name.
-    pub(super) fn unknown() -> Self {
+    pub(crate) fn unknown() -> Self {
         Self {
             file: None,
             bytes: Vec::new(),

@@ -16,6 +16,7 @@ mod saved;
 mod sealed;
 mod server;
 mod staged;
+mod together;
 mod tree;
 mod turn;
 mod undo;
@@ -63,6 +64,7 @@ pub(crate) use saved::{
 };
 pub(crate) use sealed::write_sealed;
 pub(crate) use staged::StagedJob;
+pub use together::{Ended, StagedWork};
 pub(crate) use tree::{Part, Tree};
 pub(crate) use turn::{Turn, no_turn, remove_old_turn};
 pub(crate) use undo::Undo;
@@ -127,7 +129,18 @@ impl Job {
     ) -> Result<Outcome, JobError> {
         let _telling = info_span!("end", job = ?self.shared.staging_name).entered();
         self.freeze();
-        let ended = match attempt(self, progress) {
+        let attempt = attempt(self, progress);
+        self.ended(attempt, keep, progress)
+    }
+
+    /// Makes of an attempt what becomes of the job.
+    fn ended(
+        &self,
+        attempt: Result<Attempt, JobError>,
+        keep: Keep,
+        progress: &mut Hook<'_>,
+    ) -> Result<Outcome, JobError> {
+        let ended = match attempt {
             Err(error) => Err(error),
             Ok(Ok(())) => Ok(Outcome::Committed),
             Ok(Err(refused)) => self.refuse(refused, keep, progress),
@@ -385,7 +398,7 @@ impl Shared {
             Ok(None) => return Ok(Ok(())),
             Err(refused) => return Ok(Err(refused)),
         };
-        let committed = self.commit_staged(&mut rest, job, progress)?;
+        let committed = self.commit_staged(&mut rest, job, &|| self.is_stopped(), progress)?;
         Ok(committed.map_err(|cause| Refused::whole(cause, rest)))
     }
 
@@ -396,11 +409,22 @@ impl Shared {
         keep: Keep,
         progress: &mut Hook<'_>,
     ) -> Result<Attempt, JobError> {
-        let (mut record, job) = match self.gather(keep != Keep::Nothing, progress) {
-            Ok(Some(gathered)) => gathered,
-            Ok(None) => return Ok(Ok(())),
-            Err(refused) => return Ok(Err(refused)),
-        };
+        match self.gather(keep != Keep::Nothing, progress) {
+            Ok(Some((record, job))) => self.order_commit(far, record, &job, false, progress),
+            Ok(None) => Ok(Ok(())),
+            Err(refused) => Ok(Err(refused)),
+        }
+    }
+
+    /// Orders it there, or only to look whether it could be done.
+    fn order_commit(
+        self: &Arc<Self>,
+        far: &dyn FarEnd,
+        mut record: Record,
+        job: &Handle,
+        looks_only: bool,
+        progress: &mut Hook<'_>,
+    ) -> Result<Attempt, JobError> {
         record.wins = self.options.on_conflict == OnConflict::Overwrite;
         let expectations = Expectations::of(&self.state.lock().model);
         let order = far_send::commit_order(CommitMessage {
@@ -408,10 +432,12 @@ impl Shared {
             record: record.encode(),
             expectations,
             root_times: self.final_root_times(),
+            looks_only,
         });
-        let commit = || far_send::commit(far, &job, &order, &self.pulse_counts());
+        let commit = || far_send::commit(far, job, &order, &self.pulse_counts());
         let failed = self.storage_error("committing the job in");
-        let ended = self.watched(progress, EndStep::Publish, &StepCounter::default(), commit);
+        let step = if looks_only { EndStep::Check } else { EndStep::Publish };
+        let ended = self.watched(progress, step, &StepCounter::default(), commit);
         let ended = ended.map_err(|errno| match errno {
             Errno::NOTCONN => JobError::Disconnected {
                 directory: self.path.clone(),
@@ -430,7 +456,7 @@ impl Shared {
             ended => ended?,
         };
         Ok(match ended {
-            CommitEnd::Committed => Ok(()),
+            CommitEnd::Ready | CommitEnd::Committed => Ok(()),
             CommitEnd::NoRecord(cause) => Err(Refused::by_the_storage(cause)),
             CommitEnd::NotDurable(cause) => Err(Refused::torn(cause)),
             CommitEnd::Refused(cause) => {
@@ -454,12 +480,18 @@ impl Shared {
         self: &Arc<Self>,
         RemainingWork { record, drafted }: &mut RemainingWork,
         job: Handle,
+        is_ended: &(dyn Fn() -> bool + Sync),
         progress: &mut Hook<'_>,
     ) -> Result<Result<(), Cause>, JobError> {
-        let expectations = check::Expectations::of(&self.state.lock().model);
+        let expectations = Expectations::of(&self.state.lock().model);
         record.wins = self.options.on_conflict == OnConflict::Overwrite;
-        let threads = self.threads();
-        let staged = StagedJob {
+        let staged = self.staged_job(job, is_ended);
+        let mut watch = Watched { shared: self, progress };
+        staged.commit(record, drafted, &expectations, &mut watch)
+    }
+
+    fn staged_job<'s>(&'s self, job: Handle, is_ended: &'s (dyn Fn() -> bool + Sync)) -> StagedJob<'s> {
+        StagedJob {
             storage: &*self.storage,
             root: &self.root,
             path: &self.path,
@@ -467,12 +499,14 @@ impl Shared {
             staging_name: &self.staging_name,
             lock: &self.lock,
             journal: &self.journal,
-            threads,
-            is_ended: &|| self.state.lock().model.graph.stopped,
+            threads: self.threads(),
+            is_ended,
             root_times: self.final_root_times(),
-        };
-        let mut watch = Watched { shared: self, progress };
-        staged.commit(record, drafted, &expectations, &mut watch)
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.state.lock().model.graph.stopped
     }
 
     /// Makes a job a kept one that can go on, or says what is missing.

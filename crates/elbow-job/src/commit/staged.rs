@@ -62,6 +62,31 @@ impl StagedJob<'_> {
         Tree::new(self.storage, self.root.clone(), self.threads).of_job(Some(self.job.clone()), self.lock)
     }
 
+    /// Looks, in the turn of the job, whether it could be committed now, and completes the record; or says why not.
+    pub(crate) fn look<W: Watch>(
+        &self,
+        record: &mut Record,
+        expectations: &Expectations,
+        watch: &mut W,
+    ) -> Result<Turn<'_>, Cause> {
+        let wait = || Turn::wait(self.storage, self.root, record, self.staging_name, self.is_ended);
+        let turn = match watch.watched(EndStep::Turn, &StepCounter::default(), wait) {
+            Ok(Some(turn)) => turn,
+            Ok(None) => return Err(Cause::Asked),
+            Err(errno) => return Err(Cause::Storage(no_turn(errno))),
+        };
+        // In the turn: two jobs that looked at the same time would each find the tree as it was before the other.
+        let counter = expectations.counter();
+        let look = || expectations.differences(&self.tree(), self.staging_name, record.wins, &counter);
+        if let Some(cause) = watch.watched(EndStep::Check, &counter, look) {
+            return Err(cause);
+        }
+        info!("rehearses what the record asks for");
+        let last_look = || prepare::last_look(record, &self.tree(), self.staging_name, &|trials| self.note(trials));
+        watch.recorded(EndStep::Rehearse, last_look)?;
+        Ok(turn)
+    }
+
     /// Commits, or says why not.
     pub(crate) fn commit<W: Watch>(
         &self,
@@ -70,23 +95,10 @@ impl StagedJob<'_> {
         expectations: &Expectations,
         watch: &mut W,
     ) -> Result<Result<(), Cause>, JobError> {
-        let wait = || Turn::wait(self.storage, self.root, record, self.staging_name, self.is_ended);
-        let turn = match watch.watched(EndStep::Turn, &StepCounter::default(), wait) {
-            Ok(Some(turn)) => turn,
-            Ok(None) => return Ok(Err(Cause::Asked)),
-            Err(errno) => return Ok(Err(Cause::Storage(no_turn(errno)))),
+        let turn = match self.look(record, expectations, watch) {
+            Ok(turn) => turn,
+            Err(cause) => return Ok(Err(cause)),
         };
-        // In the turn: two jobs that looked at the same time would each find the tree as it was before the other.
-        let counter = expectations.counter();
-        let look = || expectations.differences(&self.tree(), self.staging_name, record.wins, &counter);
-        if let Some(cause) = watch.watched(EndStep::Check, &counter, look) {
-            return Ok(Err(cause));
-        }
-        info!("rehearses what the record asks for");
-        let last_look = || prepare::last_look(record, &self.tree(), self.staging_name, &|trials| self.note(trials));
-        if let Err(cause) = watch.recorded(EndStep::Rehearse, last_look) {
-            return Ok(Err(cause));
-        }
         if let Err(errno) = watch.recorded(EndStep::Record, || self.write_record(record, drafted)) {
             return Ok(Err(Cause::Storage(format!("writing the commit record: {errno}"))));
         }

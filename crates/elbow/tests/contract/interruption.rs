@@ -330,20 +330,26 @@ fn a_command_that_saves_before_it_stops_is_served() {
 
 /// A job whose command ends once the file `go` is there. Its storage is slow, and answers nothing more until it is resumed.
 fn start_slow(stage: &Stage, behind: &[&str]) -> (Mounted, Started) {
+    start_slow_with(stage, behind, &[], "")
+}
+
+/// The same with more options, and something that is done first.
+fn start_slow_with(stage: &Stage, behind: &[&str], options: &[&str], first: &str) -> (Mounted, Started) {
     for name in ["below", "slow"] {
         stage.make_dir(name);
     }
-    let options = SlowOptions {
+    let slow_options = SlowOptions {
         latency: Duration::from_millis(50),
         concurrent: 1,
         ..SlowOptions::default()
     };
-    let slow = SlowFs::mount(&stage.path("below"), &stage.path("slow"), &options).expect("slow storage");
+    let slow = SlowFs::mount(&stage.path("below"), &stage.path("slow"), &slow_options).expect("slow storage");
     let directory = stage.path("slow");
-    let words = [behind, &[ELBOW, "run", "--on", word(&directory), "--", "sh", "-c"]].concat();
+    let on = ["--on", word(&directory), "--", "sh", "-c"];
+    let words = [behind, &[ELBOW, "run"], options, &on].concat();
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).arg(format!(
-        "cd ../slow; for i in $(seq 10); do echo $i > f$i; done; : > ../ready; until [ -e {} ]; do sleep 0.01; done",
+        "{first} cd ../slow; for i in $(seq 10); do echo $i > f$i; done; : > ../ready; until [ -e {} ]; do sleep 0.01; done",
         stage.path("go").display()
     ));
     let child = stage.start(command.process_group(0));
@@ -402,6 +408,26 @@ fn a_second_signal_after_the_end_of_the_command_rolls_back() {
     finish(child)
         .assert_code(125)
         .assert_says(&["rolled back", "interrupted by SIGTERM"]);
+    assert!(!stage.path("below/f10").exists());
+}
+
+/// The first directory was committed while the second was being stored.
+#[test]
+fn a_signal_while_the_second_directory_is_stored_rolls_both_back() {
+    let stage = Stage::new();
+    std::fs::write(stage.work().join("log"), "old").expect("a file");
+    let (slow, child) = start_slow_with(&stage, &[], &["--json", "--on", "."], "printf x >> log; : > new;");
+    end_command(&stage, &child);
+    std::thread::sleep(Duration::from_secs(3));
+    send(libc::SIGTERM, number(&child));
+    // It is to be heard of before the rest is stored.
+    std::thread::sleep(Duration::from_millis(500));
+    slow.resume();
+    finish(child)
+        .assert_code(125)
+        .assert_says(&[r#""outcome":"rolled_back""#, "interrupted by SIGTERM"]);
+    assert_eq!(stage.names(), ["log"]);
+    assert_eq!(std::fs::read(stage.work().join("log")).expect("the old file"), b"old");
     assert!(!stage.path("below/f10").exists());
 }
 

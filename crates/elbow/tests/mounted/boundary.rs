@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use elbow_testkit::slowfs::{SlowFs, SlowOptions};
 
 use crate::loop_disk::LoopDisk;
 use crate::test_dir::{TestDir, wait_for};
@@ -171,6 +174,129 @@ fn two_directories_are_two_transactions_of_one_job() {
     assert_eq!(test_dir.content("a/moved"), b"1");
     assert_eq!(test_dir.content("b/new"), b"x");
     test_dir.assert_no_staging();
+}
+
+/// Writes to both, says that it did, and waits until the test has done something beside it.
+const TO_BOTH: &str = "echo x >> a/log; echo y >> b/log; echo try >> \"$OUT/tries\"
+    until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
+
+fn lines(path: &Path) -> usize {
+    fs::read_to_string(path).map_or(0, |text| text.lines().count())
+}
+
+fn report_of(test_dir: &TestDir) -> serde_json::Value {
+    let report = fs::read(test_dir.outside("report")).expect("a report");
+    serde_json::from_slice(&report).expect("JSON")
+}
+
+/// The first directory was committed before anybody looked at the second; with `--retry` the command had its result before it began,
+/// and a line was appended twice.
+#[test]
+fn a_conflict_in_one_of_two_directories_leaves_both_as_they_were() {
+    for (contested, other) in [("b", "a"), ("a", "b")] {
+        for retries in [&[][..], &["--retry", "1"]] {
+            let test_dir = TestDir::new("mkdir a b; echo old > a/log; echo old > b/log");
+            let report = test_dir.outside("report");
+            let on = ["--on", "a", "--on", "b", "--report", report.to_str().expect("UTF-8")];
+            let job = test_dir.start_job(&[&on, retries].concat(), TO_BOTH);
+            wait_for("the job's changes", || test_dir.outside("tries").exists());
+            let log = |directory: &str| format!("{directory}/log");
+            fs::write(test_dir.work(&log(contested)), "theirs, and longer\n").expect("writing beside the job");
+            test_dir.touch_outside("go");
+            let run = job.finish();
+            let said = report_of(&test_dir);
+            let (of_contested, of_other) = (test_dir.content(&log(contested)), test_dir.content(&log(other)));
+            let is_last = |content: &[u8], line: &[u8]| content.ends_with(line);
+            if retries.is_empty() {
+                run.assert_code(125);
+                assert_eq!(said["outcome"], "rolled_back");
+                assert_eq!(
+                    (&of_contested[..], &of_other[..]),
+                    (&b"theirs, and longer\n"[..], &b"old\n"[..])
+                );
+            } else {
+                run.assert_code(0);
+                assert_eq!(
+                    (said["outcome"].clone(), said["attempts"].clone()),
+                    ("committed".into(), 2.into())
+                );
+                assert_eq!((lines(&test_dir.work("a/log")), lines(&test_dir.work("b/log"))), (2, 2));
+                assert!(is_last(&test_dir.content("a/log"), b"\nx\n") && is_last(&test_dir.content("b/log"), b"\ny\n"));
+            }
+            test_dir.assert_no_staging();
+        }
+    }
+}
+
+/// While the first directory is committed, somebody changes the second: nobody can take the first back any more.
+#[test]
+fn what_is_refused_after_another_directory_has_committed_is_kept_and_told() {
+    for (options, outcome) in [
+        (&[][..], "kept"),
+        (&["--retry", "1"], "kept"),
+        (&["--no-keep", "--retry", "1"], "rolled_back"),
+    ] {
+        let test_dir = TestDir::new("mkdir a b; echo old > b/state");
+        let below = test_dir.outside("below");
+        fs::create_dir(&below).expect("a directory");
+        fs::write(below.join("log"), "old\n").expect("a file");
+        let slow = SlowOptions {
+            latency: Duration::from_millis(10),
+            concurrent: 1,
+            ..SlowOptions::default()
+        };
+        let slow = SlowFs::mount(&below, &test_dir.work("a"), &slow).expect("slow storage");
+        let report = test_dir.outside("report");
+        let on = ["--on", "a", "--on", "b", "--report", report.to_str().expect("UTF-8")];
+        let script = "echo try >> \"$OUT/tries\"; for i in $(seq 40); do echo $i > a/f$i; done; echo x >> a/log; echo y > b/state";
+        let job = test_dir.start_job(&[&on, options].concat(), script);
+        wait_for("the commit of the first directory", || {
+            slow.pause();
+            let is_committing = staging_in(&below).iter().any(|staging| staging.join("commit").exists());
+            if !is_committing {
+                slow.resume();
+            }
+            is_committing
+        });
+        fs::write(test_dir.work("b/state"), "theirs, and longer\n").expect("writing beside the job");
+        slow.resume();
+        let run = job.finish();
+        run.assert_code(125);
+        let said = report_of(&test_dir);
+        assert_eq!(said["outcome"], "partly_committed", "{}", run.err);
+        assert_eq!(said["directories"][0]["outcome"], "committed");
+        assert_eq!(said["directories"][1]["outcome"], outcome);
+        assert!(
+            run.err.contains("only a part of the job is on the storage: ")
+                && run.err.contains("/a is committed, ")
+                && run.err.contains("/b is not"),
+            "{}",
+            run.err
+        );
+        assert_eq!(
+            (lines(&test_dir.outside("tries")), lines(&below.join("log"))),
+            (1, 2),
+            "{}",
+            run.err
+        );
+        assert!(below.join("f40").exists() && staging_in(&below).is_empty());
+        assert_eq!(test_dir.content("b/state"), b"theirs, and longer\n");
+        if outcome == "kept" {
+            let resume = ["resume", "--on-conflict", "overwrite", "b"];
+            test_dir.elbow(&resume).assert_code(0);
+            assert_eq!(test_dir.content("b/state"), b"y\n");
+        }
+        test_dir.assert_no_staging();
+    }
+}
+
+/// Staging directories at the top of a directory.
+fn staging_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory)
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry"));
+    let staging = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(".elbow-"));
+    staging.map(|entry| entry.path()).collect()
 }
 
 #[test]

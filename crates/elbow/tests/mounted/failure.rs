@@ -317,6 +317,58 @@ fn room_that_is_there_again_at_the_end_is_used() {
     assert!(stored.ends_with("\n100000\n"), "{} bytes", stored.len());
 }
 
+/// Hours of results were thrown away to be made again, and lost when that failed.
+#[test]
+fn what_the_storage_refuses_is_kept_and_not_made_again_by_a_retry() {
+    let script = "echo try >> \"$OUT/tries\"; seq 100000 > victim";
+    for (options, tries) in [(&[][..], 1), (&["--keep"], 1), (&["--no-keep"], 3)] {
+        let test_dir = SlowStorage::new(OLD, &SlowOptions::default());
+        let before = test_dir.snapshot_below();
+        let scratch = tempfile::tempdir().expect("a directory");
+        let scratch = ["--scratch", scratch.path().to_str().expect("UTF-8")];
+        test_dir.set_faults(vec![Fault::new(Op::Write, ENOSPC).name("victim*")]);
+        let run = test_dir.job(&[&["--retry", "2"], options, &scratch].concat(), script);
+        run.assert_code(125);
+        assert!(test_dir.faults_fired() > 0, "the fault did not happen: {}", run.err);
+        let made = std::fs::read_to_string(test_dir.outside().join("tries")).expect("tries");
+        assert_eq!(made.lines().count(), tries, "{}", run.err);
+        assert_eq!(run.err.matches("running it again").count(), tries - 1, "{}", run.err);
+        test_dir.assert_seen_from_outside_as(&before);
+        test_dir.set_faults(Vec::new());
+        if tries == 1 {
+            assert!(run.err.contains("elbow resume"), "{}", run.err);
+            test_dir.resume(&scratch).assert_code(0);
+            let stored = std::fs::read_to_string(test_dir.below("victim")).expect("it is stored");
+            assert!(stored.ends_with("\n100000\n"), "{} bytes", stored.len());
+        }
+        test_dir.assert_no_staging();
+    }
+}
+
+/// The same where the storage refuses to publish what is staged.
+#[test]
+fn what_cannot_be_published_is_kept_and_not_made_again_by_a_retry() {
+    let test_dir = SlowStorage::new(OLD, &SlowOptions::default());
+    let before = test_dir.snapshot_below();
+    test_dir.set_faults(vec![Fault::new(Op::Rename, EIO).name("victim*")]);
+    let run = test_dir.job(
+        &["--retry", "1"],
+        "echo try >> \"$OUT/tries\"; printf more >> file; echo x > victim",
+    );
+    run.assert_code(125);
+    assert!(test_dir.faults_fired() > 0, "the fault did not happen: {}", run.err);
+    assert!(
+        run.err.contains("elbow resume") && !run.err.contains("running it again"),
+        "{}",
+        run.err
+    );
+    test_dir.assert_seen_from_outside_as(&before);
+    test_dir.set_faults(Vec::new());
+    test_dir.resume(&[]).assert_code(0);
+    assert_eq!(std::fs::read(test_dir.below("victim")).expect("it is stored"), b"x\n");
+    test_dir.assert_no_staging();
+}
+
 #[test]
 fn a_refused_symbolic_link_rolls_back() {
     assert_fault_rolls_back_or_waits(

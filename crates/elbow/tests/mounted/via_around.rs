@@ -78,6 +78,53 @@ fn jobs_that_are_shown_at_one_missing_directory_store_their_results() {
     assert_nothing_is_here(&testbed);
 }
 
+/// Each of two directories by ssh is looked at before the first is committed.
+#[test]
+fn a_conflict_in_one_of_two_directories_by_ssh_leaves_both_as_they_were() {
+    let Some(testbed) = Testbed::new() else { return };
+    let (dir, out) = (testbed.dir.path(), testbed.path("out"));
+    let (ssh, program) = environment(dir);
+    let target = format!("ssh://{}", testbed.bed.access().host);
+    let directories = ["far/d", "far/moves"].map(|name| testbed.path(name).display().to_string());
+    let options = [
+        "--json",
+        "--via",
+        &target,
+        "--on",
+        &directories[0],
+        "--on",
+        &directories[1],
+    ];
+    let script = "echo x >> far/d/1; echo y >> far/moves/in; echo new > far/d/new; : > $OUT/at$TRY
+        while [ ! -e $OUT/go$TRY ]; do sleep 0.02; done";
+    let start = |attempt: &str| {
+        let attempt = format!("TRY={attempt}");
+        Place { work: dir, out: &out }.start_job(&["env", &ssh, &program, &attempt], &options, script)
+    };
+    for (attempt, contested) in ["far/moves/in", "far/d/1"].into_iter().enumerate() {
+        let job = start(&attempt.to_string());
+        wait_for("the command", || out.join(format!("at{attempt}")).exists());
+        fs::write(testbed.path(contested), "theirs, and longer\n").expect("writing beside the job");
+        let before = without_staging(testbed.tree()).without_times();
+        fs::write(out.join(format!("go{attempt}")), "").expect("a file");
+        let run = job.finish();
+        run.assert_code(125);
+        assert_eq!(report(&run)["outcome"], "rolled_back", "{}", run.err);
+        testbed.tree().without_times().assert_equals(&before);
+    }
+    fs::write(out.join("go2"), "").expect("a file");
+    let run = start("2").finish();
+    run.assert_code(0);
+    assert_eq!(report(&run)["via"], "elbow");
+    for (path, content) in [
+        ("far/d/1", "theirs, and longer\nx\n"),
+        ("far/moves/in", "theirs, and longer\ny\n"),
+    ] {
+        assert_eq!(fs::read_to_string(testbed.path(path)).expect("a result"), content);
+    }
+    assert_eq!(staging_below(&testbed.path("far")), 0);
+}
+
 /// Somebody else removed it, and it was told as a success.
 #[test]
 fn a_job_whose_directory_here_is_removed_by_others_is_no_success() {
