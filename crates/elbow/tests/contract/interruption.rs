@@ -431,6 +431,45 @@ fn a_signal_while_the_second_directory_is_stored_rolls_both_back() {
     assert!(!stage.path("below/f10").exists());
 }
 
+/// Whoever asks for the end when results are being published gets them.
+#[test]
+fn a_signal_after_the_commit_record_changes_nothing() {
+    let stage = Stage::new();
+    let (slow, child) = start_slow(&stage, &[]);
+    end_command(&stage, &child);
+    // In the first second after that, a signal is the command's.
+    std::thread::sleep(Duration::from_secs(3));
+    let below = stage.path("below");
+    let is_committing = || {
+        let mut entries = std::fs::read_dir(&below).expect("what is below").flatten();
+        entries.any(|entry| entry.path().join("commit").exists())
+    };
+    slow.resume();
+    wait_for("the commit record", || {
+        slow.pause();
+        let is_committing = is_committing();
+        if !is_committing {
+            slow.resume();
+        }
+        is_committing
+    });
+    assert!(
+        !stage.path("below/f10").exists() || !stage.path("below/f1").exists(),
+        "it is published by now"
+    );
+    for _ in 0..2 {
+        send(libc::SIGTERM, number(&child));
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    slow.resume();
+    finish(child).assert_code(0).assert_says(&["committed"]);
+    for number in 1..=10 {
+        let stored = std::fs::read_to_string(stage.path(&format!("below/f{number}"))).expect("it is there");
+        assert_eq!(stored, format!("{number}\n"));
+    }
+    assert_eq!(std::fs::read_dir(&below).expect("what is below").count(), 10);
+}
+
 #[test]
 fn signals_for_a_command_that_has_ended_change_nothing() {
     let stage = Stage::new();

@@ -1,10 +1,13 @@
 //! The life of a mount: ready when the command returns, busy until its end, complete when the end returns.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 
-use crate::stage::{Stage, wait_for};
+use crate::stage::{ELBOW, Stage, wait_for};
 
 fn mounted() -> Stage {
     let stage = Stage::new();
@@ -72,6 +75,43 @@ fn a_forced_unmount_commits() {
     let flags = rustix::mount::UnmountFlags::FORCE | rustix::mount::UnmountFlags::DETACH;
     rustix::mount::unmount(stage.path("job"), flags).expect("unmounting by force");
     wait_for("the commit", || stage.names() == ["new", "old"]);
+}
+
+/// At a shutdown, at the end of a session, and by who ends the process: what was done there was seen to succeed, and is not thrown away.
+#[test]
+fn a_signal_to_the_process_of_a_mount_commits() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let stage = mounted();
+        fs::write(stage.path("job/new"), "new").expect("writing in the job");
+        fs::remove_file(stage.path("job/old")).expect("removing in the job");
+        let status = stage.elbow(&["status", "../job", "--json"]);
+        let status: Value = serde_json::from_str(&status.assert_code(0).out).expect("JSON");
+        let process = status["pid"]
+            .as_i64()
+            .and_then(|pid| i32::try_from(pid).ok())
+            .expect("a process");
+        kill_process(Pid::from_raw(process).expect("a process"), signal).expect("a signal");
+        wait_for("the commit", || stage.names() == ["new"]);
+        wait_for("the end of the mount", || !is_mounted(&stage));
+    }
+}
+
+/// So does Ctrl-C where the mount is in the foreground; its exit code tells whether that worked.
+#[test]
+fn ctrl_c_at_a_mount_in_the_foreground_commits() {
+    let stage = Stage::new();
+    stage.make_dir("job");
+    let mut command = Command::new(ELBOW);
+    command.args(["mount", "--foreground", ".", "../job"]).process_group(0);
+    let child = stage.start(&mut command);
+    wait_for("the mount", || {
+        is_mounted(&stage) && stage.elbow(&["status", "../job"]).code == 0
+    });
+    fs::write(stage.path("job/new"), "new").expect("writing in the job");
+    kill_process_group(Pid::from_child(&child), Signal::INT).expect("a signal");
+    child.finish().assert_code(0);
+    assert_eq!(stage.names(), ["new"]);
+    assert!(!is_mounted(&stage));
 }
 
 #[test]

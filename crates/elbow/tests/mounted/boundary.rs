@@ -299,6 +299,25 @@ fn staging_in(directory: &Path) -> Vec<PathBuf> {
     staging.map(|entry| entry.path()).collect()
 }
 
+/// What others make in a directory that the job removes is a change of that, and goes with it where the job is to win.
+#[test]
+fn what_others_made_in_a_removed_directory_is_a_conflict_that_can_be_won() {
+    for (options, code) in [(&[][..], 125), (&["--on-conflict", "overwrite"], 0)] {
+        let test_dir = TestDir::new("mkdir -p d/sub; printf 1 > d/old");
+        let script = "rm -r d; : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
+        let job = test_dir.start_job(options, script);
+        wait_for("the job's changes", || test_dir.outside("changed").exists());
+        for name in ["d/theirs", "d/sub/theirs"] {
+            fs::write(test_dir.work(name), "theirs").expect("writing beside the job");
+        }
+        test_dir.touch_outside("go");
+        job.finish().assert_code(code);
+        assert_eq!(test_dir.work("d/theirs").exists(), code != 0);
+        assert_eq!(test_dir.work("d").exists(), code != 0);
+        test_dir.assert_no_staging();
+    }
+}
+
 #[test]
 fn a_retried_job_starts_from_the_tree_as_it_was() {
     let test_dir = TestDir::new("printf 0 > old");

@@ -429,6 +429,34 @@ fn each_of_several_errors_is_reported_once() {
     assert_eq!(test_dir.snapshot_below(), before);
 }
 
+/// While results are stored, a process that the command has left behind still sees the job, and can change it no more.
+#[test]
+fn what_a_process_left_behind_writes_afterwards_is_refused() {
+    let test_dir = slow_storage();
+    let script = "exec >/dev/null 2>&1 </dev/null; printf x > new
+        (n=0; while echo $n > late$n; do n=$((n + 1)); sleep 0.02; done; touch late$n 2> \"$OUT/why\"; echo $n > \"$OUT/said\") &
+        until [ -e late3 ]; do sleep 0.02; done; : > \"$OUT/ready\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
+    let job = test_dir.start_job(&[], script);
+    let out = test_dir.outside();
+    wait_for("the command", || out.join("ready").exists());
+    test_dir.pause();
+    std::fs::write(out.join("go"), "").expect("a file");
+    wait_for("a refusal", || {
+        std::fs::read_to_string(out.join("said")).is_ok_and(|said| said.ends_with('\n'))
+    });
+    test_dir.go_on();
+    job.finish().assert_code(0);
+    let read = |name| std::fs::read_to_string(out.join(name)).expect("what the process said");
+    assert!(read("why").contains("Read-only file system"), "{}", read("why"));
+    let refused: usize = read("said").trim().parse().expect("a number");
+    for number in 0..refused {
+        let stored = std::fs::read_to_string(test_dir.below(&format!("late{number}"))).expect("it was in time");
+        assert_eq!(stored, format!("{number}\n"));
+    }
+    assert!(!test_dir.below(&format!("late{refused}")).exists());
+    test_dir.assert_no_staging();
+}
+
 #[test]
 fn a_process_left_in_the_background_does_not_hold_up_the_end() {
     let test_dir = TestDir::new(OLD);

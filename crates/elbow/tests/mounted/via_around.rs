@@ -125,6 +125,21 @@ fn a_conflict_in_one_of_two_directories_by_ssh_leaves_both_as_they_were() {
     assert_eq!(staging_below(&testbed.path("far")), 0);
 }
 
+/// What is passed through is done on the storage itself, which is not here.
+#[test]
+fn nothing_is_passed_through_where_the_storage_is_not_here() {
+    let Some(testbed) = Testbed::new() else { return };
+    fs::create_dir(testbed.path("near")).expect("a directory");
+    fs::create_dir(testbed.path("near/logs")).expect("a directory");
+    let before = testbed.tree();
+    let run = testbed
+        .start(&["--pass-through", "near/logs"], "echo x > near/log")
+        .finish();
+    run.assert_code(125);
+    assert!(run.err.contains("leave out --via, or --pass-through"), "{}", run.err);
+    testbed.tree().assert_equals(&before);
+}
+
 /// Somebody else removed it, and it was told as a success.
 #[test]
 fn a_job_whose_directory_here_is_removed_by_others_is_no_success() {
