@@ -16,8 +16,8 @@
 //! prefix of the changes of names survives. What had returned before a sync of the file began is durable after it; a
 //! name is durable after a sync of its directory, not of its file. All that stood there in the beginning is durable.
 //!
-//! Not here: attributes (an image's files have mode 0600 and the time of its making), and objects other than files and
-//! directories, whose making is refused with EOPNOTSUPP. A sync does not reach the storage below: nothing crashes in
+//! Not here: attributes (an image's files have mode 0600 and the time of its making), and objects other than files,
+//! directories and symbolic links, whose making is refused with EOPNOTSUPP. A sync does not reach the storage below: nothing crashes in
 //! truth. Changes are made one at a time. The history has no bound: this is for tests.
 //!
 //! Source: fsync(2); Pillai et al., *All File Systems Are Not Created Equal*, OSDI 2014, section 3.
@@ -97,6 +97,8 @@ enum Event {
     /// Names that are given or taken in one atomic step.
     Names(Vec<Name>),
     Content(Node, Content),
+    /// A symbolic link, whose target is durable with its name.
+    Target(Node, OsString),
     /// A file that stood there already had this time of its last change; it has it until something is written.
     Mtime(Node, Time),
     Sync(Node),
@@ -122,7 +124,7 @@ impl Volatile {
     /// Puts the double in front of a storage; what is below the root is durable.
     ///
     /// # Errors
-    /// Those of reading the tree below the root; EOPNOTSUPP where it holds anything but files and directories.
+    /// Those of reading the tree below the root; EOPNOTSUPP where it holds anything but files, directories and symbolic links.
     pub fn new(below: Arc<dyn Storage>, root: &Handle) -> Result<Self> {
         let mut state = VolatileState::default();
         let node = state.meet(&below.stat_handle(root)?);
@@ -211,18 +213,24 @@ impl VolatileState {
     fn adopt(&mut self, below: &dyn Storage, dir: &Handle, dir_node: Node) -> Result<()> {
         for DirEntry { name, .. } in below.list(dir)? {
             let stat = below.stat(dir, &name)?;
-            let node = self.meet(&stat);
+            let known = self.nodes.get(&(stat.dev, stat.ino)).copied();
+            let node = known.unwrap_or_else(|| self.meet(&stat));
             self.history.push(Event::Names(vec![Name {
                 dir: dir_node,
                 name: name.clone(),
                 node: Some(node),
             }]));
             match stat.kind {
+                // Another name of what was met.
+                _ if known.is_some() => continue,
+                FileType::Symlink => self.history.push(Event::Target(node, below.readlink(dir, &name)?)),
                 FileType::Dir => self.adopt(below, &below.open_dir(dir, &name)?, node)?,
                 FileType::File => self.adopt_content(below, &below.open(dir, &name, Access::Read)?, node, stat.size)?,
                 _ => return Err(Errno::OPNOTSUPP),
             }
-            self.history.push(Event::Mtime(node, stat.mtime));
+            if stat.kind != FileType::Symlink {
+                self.history.push(Event::Mtime(node, stat.mtime));
+            }
         }
         Ok(())
     }
@@ -301,22 +309,37 @@ impl Storage for Volatile {
         })
     }
 
-    fn symlink(&self, _: &OsStr, _: &Handle, _: &OsStr) -> Result<()> {
-        Err(Errno::OPNOTSUPP)
+    fn symlink(&self, target: &OsStr, dir: &Handle, name: &OsStr) -> Result<()> {
+        self.change(|state| {
+            self.below.symlink(target, dir, name)?;
+            let node = state.meet(&self.below.stat(dir, name)?);
+            state.history.push(Event::Target(node, target.to_owned()));
+            let names = vec![self.name(state, dir, name, Some(node))?];
+            Ok(((), Event::Names(names)))
+        })
     }
 
     fn mknod(&self, _: &Handle, _: &OsStr, _: FileType, _: u32, _: u64) -> Result<()> {
         Err(Errno::OPNOTSUPP)
     }
 
-    fn link(&self, _: &Handle, _: &OsStr, _: &Handle, _: &OsStr) -> Result<()> {
-        Err(Errno::OPNOTSUPP)
+    fn link(&self, dir: &Handle, name: &OsStr, new_dir: &Handle, new_name: &OsStr) -> Result<()> {
+        let make = || self.below.link(dir, name, new_dir, new_name);
+        self.change_names(make, |state| {
+            let linked = state.node_of(&self.below.stat(dir, name)?);
+            Ok(vec![self.name(state, new_dir, new_name, Some(linked))?])
+        })
     }
 
     fn rename(&self, dir: &Handle, name: &OsStr, new_dir: &Handle, new_name: &OsStr, mode: RenameMode) -> Result<()> {
         let make = || self.below.rename(dir, name, new_dir, new_name, mode);
         self.change_names(make, |state| {
             let moved = state.node_of(&self.below.stat(dir, name)?);
+            let replaced = self.below.stat(new_dir, new_name).map(|stat| state.node_of(&stat));
+            if replaced == Ok(moved) {
+                // Two names of one object stay both.
+                return Ok(Vec::new());
+            }
             let back = match mode {
                 RenameMode::Exchange => Some(state.node_of(&self.below.stat(new_dir, new_name)?)),
                 RenameMode::Replace | RenameMode::NoReplace => None,

@@ -32,11 +32,15 @@ pub struct Image {
     survivors: String,
 }
 
+/// A directory and a name in it.
+type Place = (Handle, OsString);
+
 #[derive(Clone)]
 struct Tree {
     root: Node,
     dirs: HashMap<Node, BTreeMap<OsString, Node>>,
     files: HashMap<Node, File>,
+    targets: HashMap<Node, OsString>,
 }
 
 #[derive(Clone, Default)]
@@ -52,6 +56,7 @@ impl Crash {
             root,
             dirs: HashMap::new(),
             files: HashMap::new(),
+            targets: HashMap::new(),
         };
         let mut pending = Vec::new();
         let synced = Synced::new(history);
@@ -132,7 +137,7 @@ impl Image {
     /// # Errors
     /// Those of making and writing its directories and files.
     pub fn write_to(&self, storage: &dyn Storage, dir: &Handle) -> Result<()> {
-        self.tree.write_dir(storage, dir, self.tree.root)
+        self.tree.write_dir(storage, dir, self.tree.root, &mut HashMap::new())
     }
 }
 
@@ -167,7 +172,7 @@ impl Synced {
                 Event::Names(names) => names.iter().for_each(|name| {
                     last_name.insert(name.dir, moment);
                 }),
-                Event::Content(..) | Event::Mtime(..) => (),
+                Event::Content(..) | Event::Target(..) | Event::Mtime(..) => (),
                 Event::Sync(node) => {
                     synced.of_node.insert(*node, moment);
                     let last = last_name.get(node).map_or(0, |last| last + 1);
@@ -185,7 +190,7 @@ impl Synced {
             Event::Content(node, _) => {
                 moment < self.of_all || self.of_node.get(node).is_some_and(|&sync| moment < sync)
             }
-            Event::Mtime(..) | Event::Sync(_) | Event::SyncAll => true,
+            Event::Target(..) | Event::Mtime(..) | Event::Sync(_) | Event::SyncAll => true,
         }
     }
 }
@@ -196,6 +201,7 @@ impl Tree {
         match change {
             Event::Names(names) => names.iter().for_each(|name| self.rename(name)),
             Event::Content(node, content) => self.files.entry(*node).or_default().apply(content, survives),
+            Event::Target(node, target) => drop(self.targets.insert(*node, target.clone())),
             Event::Mtime(node, mtime) => self.files.entry(*node).or_default().mtime = Some(*mtime),
             Event::Sync(_) | Event::SyncAll => (),
         }
@@ -209,13 +215,26 @@ impl Tree {
         };
     }
 
-    fn write_dir(&self, storage: &dyn Storage, dir: &Handle, node: Node) -> Result<()> {
+    /// `made`: where the files are that have a name already.
+    fn write_dir(
+        &self,
+        storage: &dyn Storage,
+        dir: &Handle,
+        node: Node,
+        made: &mut HashMap<Node, Place>,
+    ) -> Result<()> {
         for (name, child) in self.dirs.get(&node).into_iter().flatten() {
             if child.is_dir {
                 storage.mkdir(dir, name, 0o700)?;
-                self.write_dir(storage, &storage.open_dir(dir, name)?, *child)?;
+                self.write_dir(storage, &storage.open_dir(dir, name)?, *child, made)?;
+            } else if let Some((first_dir, first)) = made.get(child) {
+                storage.link(first_dir, first, dir, name)?;
             } else {
-                self.write_file(storage, dir, name, *child)?;
+                match self.targets.get(child) {
+                    Some(target) => storage.symlink(target, dir, name)?,
+                    None => self.write_file(storage, dir, name, *child)?,
+                }
+                made.insert(*child, (dir.clone(), name.clone()));
             }
         }
         Ok(())
