@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::Outcome;
 use crate::job_files::{DEPARTED, DONE, RECORD, UNDO};
 use crate::options::Publish;
-use crate::power_test::{Found, Ran, before, commit_refused, look_for_faults, run};
+use crate::power_test::{CONTENTS, Found, NAMES, Ran, Work, before, commit_refused, look_for_faults, run};
 
 /// The record before it has its name.
 const DRAFT: &str = "commit.draft";
@@ -33,6 +33,8 @@ enum Mistake {
     DepartedComesEarly,
     /// All is said to be done before the first old object leaves.
     DoneComesEarly,
+    /// What has arrived goes from its patch before it is said to have arrived.
+    PunchComesEarly,
     /// Contents are said to be taken back before they are.
     UndoGoesOnEarly,
 }
@@ -45,6 +47,8 @@ struct Commit {
     job: Option<Handle>,
     /// The record still has to be given its name.
     owes_record: bool,
+    /// The new content of the large file is durable, and that has not been said.
+    has_arrived: bool,
 }
 
 /// Makes one mistake, once.
@@ -104,6 +108,20 @@ impl Planted {
             }
     }
 
+    /// Is a call the one that makes durable that the large file has arrived, and to be left out?
+    fn says_arrived(&self, call: &Call<'_>) -> bool {
+        if self.mistake != Mistake::PunchComesEarly || call.operation != Operation::Sync {
+            return false;
+        }
+        let mut commit = self.commit.lock();
+        let (path, had_arrived) = (call.path(), commit.has_arrived);
+        commit.has_arrived = commit.job.is_some() && path.ends_with("keep/large");
+        had_arrived
+            && path
+                .file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"u-"))
+    }
+
     /// What is made too early: before the first change of names after the record has its own.
     fn hurry(&self, job: &Handle) -> Result<()> {
         match self.mistake {
@@ -134,7 +152,7 @@ impl Hook for Planted {
         if call.operation == Operation::Create && call.name.is_some_and(|name| name == DRAFT) {
             self.commit.lock().is_drafted = true;
         }
-        if self.leaves_out(call) {
+        if self.leaves_out(call) || self.says_arrived(call) {
             self.made.fetch_add(1, Ordering::Relaxed);
             return pretend();
         }
@@ -155,56 +173,70 @@ impl Hook for Planted {
     }
 }
 
-fn commit(mistake: Mistake) -> Ran<Planted> {
+fn commit(work: Work, mistake: Mistake) -> Ran<Planted> {
     let ran = run(
+        work,
         Publish::Staged,
         |below| Planted::new(mistake, below),
         |job, _| assert!(matches!(job.commit(&mut |_| {}), Ok(Outcome::Committed))),
     );
-    assert_ne!(ran.left, before());
+    assert_ne!(ran.left, before(work));
     ran
 }
 
 fn take_back(mistake: Mistake) -> Ran<Planted> {
     let ran = run(
+        NAMES,
         Publish::Staged,
         |below| Planted::new(mistake, below),
-        |job, planted| commit_refused(job, &planted.faulty),
+        |job, planted| commit_refused(NAMES, job, &planted.faulty),
     );
-    assert_eq!(ran.left, before());
+    assert_eq!(ran.left, before(NAMES));
     ran
 }
 
-fn assert_found(ran: &Ran<Planted>, after: &Found, words: &str) {
+fn assert_found(work: Work, ran: &Ran<Planted>, after: &Found, words: &str) {
     let mistake = ran.hook.hook().mistake;
     assert!(
         ran.hook.hook().made.load(Ordering::Relaxed) > 0,
         "{mistake:?} was not made"
     );
-    let found = look_for_faults(ran, &[before(), after.clone()]);
+    let found = look_for_faults(ran, &[before(work), after.clone()]);
     let found = found.expect_err(&format!("{mistake:?} is not found"));
-    println!("{mistake:?}: {found}");
+    println!("{mistake:?}: {}", found.lines().next().unwrap_or_default());
     assert!(found.contains(words), "{mistake:?}: {found}");
 }
 
 /// What a crash must not leave, by the mistake: contents that were never durable, and old and new names side by side.
 #[test]
 fn planted_ordering_bugs_are_found() {
-    let sound = commit(Mistake::None);
-    let after = &sound.left;
-    assert!(look_for_faults(&sound, &[before(), after.clone()]).is_ok());
-    for (mistake, words) in [
-        (Mistake::NothingIsSynced, "commit record cannot be read"),
-        (Mistake::OnlyTheRecordIsSynced, "neither old nor new"),
-        (Mistake::RecordComesLate, "neither old nor new"),
-        (Mistake::DepartedComesEarly, "could not be finished"),
-        (Mistake::DoneComesEarly, "neither old nor new"),
+    for (work, mistakes) in [
+        (
+            NAMES,
+            &[
+                (Mistake::NothingIsSynced, "commit record cannot be read"),
+                (Mistake::OnlyTheRecordIsSynced, "neither old nor new"),
+                (Mistake::RecordComesLate, "neither old nor new"),
+                (Mistake::DepartedComesEarly, "could not be finished"),
+                (Mistake::DoneComesEarly, "neither old nor new"),
+            ][..],
+        ),
+        (CONTENTS, &[(Mistake::PunchComesEarly, "neither old nor new")]),
     ] {
-        let ran = commit(mistake);
-        assert_eq!(ran.left, *after, "{mistake:?} is seen while the power stays on");
-        assert_found(&ran, after, words);
+        let sound = commit(work, Mistake::None);
+        assert!(look_for_faults(&sound, &[before(work), sound.left.clone()]).is_ok());
+        for (mistake, words) in mistakes {
+            let ran = commit(work, *mistake);
+            assert!(ran.left == sound.left, "{mistake:?} is seen while the power stays on");
+            assert_found(work, &ran, &sound.left, words);
+        }
     }
-    let sound = take_back(Mistake::None);
-    assert!(look_for_faults(&sound, &[before(), after.clone()]).is_ok());
-    assert_found(&take_back(Mistake::UndoGoesOnEarly), after, "neither old nor new");
+    let (sound, after) = (take_back(Mistake::None), commit(NAMES, Mistake::None).left);
+    assert!(look_for_faults(&sound, &[before(NAMES), after.clone()]).is_ok());
+    assert_found(
+        NAMES,
+        &take_back(Mistake::UndoGoesOnEarly),
+        &after,
+        "neither old nor new",
+    );
 }

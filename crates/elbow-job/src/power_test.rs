@@ -25,7 +25,7 @@ use crate::crash_test::begin;
 use crate::options::Publish;
 use crate::recover::recover_jobs;
 use crate::report::RecoverAction;
-use crate::schedule_test::{InJob, Op, scratch};
+use crate::schedule_test::{InJob, Op, brief, scratch};
 use crate::staging::is_staging_name;
 use crate::{Job, Outcome};
 
@@ -37,10 +37,72 @@ const SOAK: usize = 8;
 /// Who finds a job's own directory that has just been made waits for more to come.
 const LONG_AGO: Duration = Duration::from_secs(3600);
 
-/// Names and contents.
-pub(crate) type Found = BTreeMap<PathBuf, Option<Vec<u8>>>;
+/// Names, and contents or targets in short.
+pub(crate) type Found = BTreeMap<PathBuf, Option<String>>;
 
-pub(crate) fn old_tree(dir: &Path) {
+/// What a job is run on, what it does, and what refuses its commit late.
+#[derive(Clone, Copy)]
+pub(crate) struct Work {
+    old_tree: fn(&Path),
+    operations: fn() -> Vec<Op>,
+    refused: fn() -> Plan,
+}
+
+/// Names that come, go and change, and a few bytes behind a file.
+pub(crate) const NAMES: Work = Work {
+    old_tree,
+    operations,
+    refused: || {
+        let is_of_old = |call: &Call<'_>| call.path().ends_with("keep/log");
+        Plan::fail(Errno::IO).on(Operation::Sync).when(is_of_old)
+    },
+};
+
+/// Contents, one of which is so large that what has arrived goes from its patch while it is written, and names that are not moved.
+pub(crate) const CONTENTS: Work = Work {
+    old_tree: old_contents,
+    operations: operations_on_contents,
+    // By then all contents have arrived.
+    refused: || Plan::fail(Errno::IO).on(Operation::SetTimes).named("large"),
+};
+
+/// Bytes of which no two sectors in a row are equal, and none is zero.
+fn pattern(first: usize, length: usize) -> Vec<u8> {
+    const SECTOR_BYTES: usize = 512;
+    let byte = |at: usize| 1 + ((first + at / SECTOR_BYTES) % 251) as u8;
+    (0..length).map(byte).collect()
+}
+
+fn old_contents(dir: &Path) {
+    std::fs::create_dir(dir.join("keep")).unwrap();
+    for (name, length) in [
+        ("keep/large", 200_000),
+        ("keep/cut", 20_000),
+        ("grown", 3000),
+        ("reserved", 5000),
+        ("longer", 5000),
+        ("one", 1),
+        ("two", 2),
+    ] {
+        std::fs::write(dir.join(name), pattern(length, length)).unwrap();
+    }
+}
+
+fn operations_on_contents() -> Vec<Op> {
+    let s = str::to_owned;
+    vec![
+        Op::Write(s("keep/large"), 61_000, pattern(100, 70_000)),
+        Op::Truncate(s("keep/cut"), 6000),
+        Op::Truncate(s("grown"), 9000),
+        Op::Reserve(s("reserved"), 3000..12_000, true),
+        Op::Reserve(s("longer"), 3000..12_000, false),
+        Op::Rename(s("one"), s("two"), RenameMode::Exchange),
+        Op::Link(s("two"), s("second")),
+        Op::Symlink(s("two"), s("keep/soft")),
+    ]
+}
+
+fn old_tree(dir: &Path) {
     for sub in ["keep", "gone", "moves"] {
         std::fs::create_dir_all(dir.join(sub)).unwrap();
     }
@@ -77,9 +139,13 @@ pub(crate) fn tree(dir: &Path) -> Found {
     fn walk(top: &Path, dir: &Path, found: &mut Found) {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
-            let content = path.is_file().then(|| std::fs::read(&path).unwrap());
+            let kind = std::fs::symlink_metadata(&path).unwrap().file_type();
+            let content = match kind.is_symlink() {
+                true => Some(format!("-> {}", std::fs::read_link(&path).unwrap().display())),
+                false => kind.is_file().then(|| brief(&std::fs::read(&path).unwrap())),
+            };
             found.insert(path.strip_prefix(top).unwrap().to_owned(), content);
-            if path.is_dir() {
+            if kind.is_dir() {
                 walk(top, &path, found);
             }
         }
@@ -90,9 +156,9 @@ pub(crate) fn tree(dir: &Path) -> Found {
 }
 
 /// The tree before all jobs.
-pub(crate) fn before() -> Found {
+pub(crate) fn before(work: Work) -> Found {
     let temp = scratch();
-    old_tree(temp.path());
+    (work.old_tree)(temp.path());
     tree(temp.path())
 }
 
@@ -108,19 +174,20 @@ pub(crate) struct Ran<H> {
 
 /// Runs a job through a hook over such a storage.
 pub(crate) fn run<H: Hook + 'static>(
+    work: Work,
     publish: Publish,
     hook: impl FnOnce(&Arc<Volatile>) -> H,
     end: impl Fn(&Job, &H),
 ) -> Ran<H> {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
-    old_tree(temp.path());
+    (work.old_tree)(temp.path());
     let root = RealStorage::open_root(temp.path()).unwrap();
     let volatile = Arc::new(Volatile::new(Arc::new(RealStorage), &root).unwrap());
     let began = volatile.now();
     let hook = Arc::new(Interposed::new(volatile.clone(), hook(&volatile)));
     let job = begin(hook.clone(), temp.path(), publish);
-    for op in operations() {
+    for op in (work.operations)() {
         InJob(&job).run(&op).unwrap();
     }
     end(&job, hook.hook());
@@ -132,8 +199,8 @@ pub(crate) fn run<H: Hook + 'static>(
     }
 }
 
-fn run_through(publish: Publish, end: impl Fn(&Job, &Faulty)) -> Ran<Faulty> {
-    run(publish, |_| Faulty::default(), end)
+fn run_through(work: Work, publish: Publish, end: impl Fn(&Job, &Faulty)) -> Ran<Faulty> {
+    run(work, publish, |_| Faulty::default(), end)
 }
 
 /// How many images were looked at, in how many a job was ended.
@@ -242,14 +309,14 @@ fn look_at_recovery(image: &Image, place: &Path, what: &str) -> Seen {
     seen
 }
 
-/// The same for one image of every second moment of a job, in a soak for [`IMAGES`] of each.
-fn assert_recovery_is_recoverable<H>(ran: &Ran<H>) {
+/// The same for one image of every so many moments of a job, in a soak for [`IMAGES`] of each moment.
+fn assert_recovery_is_recoverable<H>(ran: &Ran<H>, moments: usize) {
     let temp = scratch();
     let mut all = Seen::default();
-    for moment in (ran.began..=ran.volatile.now()).step_by(if is_soak() { 1 } else { 2 }) {
+    for moment in (ran.began..=ran.volatile.now()).step_by(if is_soak() { 1 } else { moments }) {
         let mut images = images(&ran.volatile, moment, IMAGES);
         if !is_soak() {
-            images = vec![images.swap_remove(moment / 2 % images.len())];
+            images = vec![images.swap_remove(moment / moments % images.len())];
         }
         for image in images {
             let seen = look_at_recovery(&image, temp.path(), &format!("moment {moment}, {image}"));
@@ -261,69 +328,86 @@ fn assert_recovery_is_recoverable<H>(ran: &Ran<H>) {
     assert!(all.images > 50 && all.ended > all.images / 2, "{all:?}");
 }
 
-fn committed(publish: Publish) -> Ran<Faulty> {
-    let ran = run_through(publish, |job, _| {
+fn committed(work: Work, publish: Publish) -> Ran<Faulty> {
+    let ran = run_through(work, publish, |job, _| {
         assert!(matches!(job.commit(&mut |_| {}), Ok(Outcome::Committed)));
     });
-    assert_ne!(ran.left, before());
+    assert_ne!(ran.left, before(work));
     ran
 }
 
 fn rolled_back(publish: Publish) -> Ran<Faulty> {
-    let ran = run_through(publish, |job, _| {
+    let ran = run_through(NAMES, publish, |job, _| {
         job.shared.drain(&mut |_| {}).unwrap();
         job.roll_back(false, &mut |_| {}).unwrap();
     });
-    assert_eq!(ran.left, before());
+    assert_eq!(ran.left, before(NAMES));
     ran
 }
 
-/// Commits a job whose last step is refused after its record was written: old content is changed by then.
-pub(crate) fn commit_refused(job: &Job, faulty: &Faulty) {
+/// Commits a job of which a late step is refused after its record was written: old content is changed by then.
+pub(crate) fn commit_refused(work: Work, job: &Job, faulty: &Faulty) {
     job.shared.drain(&mut |_| {}).unwrap();
-    let is_of_old = |call: &Call<'_>| call.path().ends_with("keep/log");
-    faulty.arm(Plan::fail(Errno::IO).on(Operation::Sync).when(is_of_old));
+    faulty.arm((work.refused)());
     let outcome = job.commit(&mut |_| {});
     assert!(matches!(outcome, Ok(Outcome::RolledBack(_))), "{outcome:?}");
     assert_eq!(faulty.fired(), 1);
 }
 
-fn taken_back(publish: Publish) -> Ran<Faulty> {
-    let ran = run_through(publish, commit_refused);
-    assert_eq!(ran.left, before());
+fn taken_back(work: Work, publish: Publish) -> Ran<Faulty> {
+    let ran = run_through(work, publish, |job, faulty| commit_refused(work, job, faulty));
+    assert_eq!(ran.left, before(work));
     ran
 }
 
 #[test]
 fn after_a_power_cut_a_recovery_needs_no_force() {
-    let ran = committed(Publish::Staged);
-    assert_recoverable(&ran, &[before(), ran.left.clone()]);
-    assert_recoverable(&rolled_back(Publish::Staged), &[before()]);
+    let ran = committed(NAMES, Publish::Staged);
+    assert_recoverable(&ran, &[before(NAMES), ran.left.clone()]);
+    assert_recoverable(&rolled_back(Publish::Staged), &[before(NAMES)]);
 }
 
 #[test]
 fn after_a_power_cut_a_recovery_needs_no_force_when_published_eagerly() {
-    let ran = committed(Publish::Eager);
-    assert_recoverable(&ran, &[before(), ran.left.clone()]);
-    assert_recoverable(&rolled_back(Publish::Eager), &[before()]);
+    let ran = committed(NAMES, Publish::Eager);
+    assert_recoverable(&ran, &[before(NAMES), ran.left.clone()]);
+    assert_recoverable(&rolled_back(Publish::Eager), &[before(NAMES)]);
 }
 
 /// Of a commit that is refused after its record was written each step back may be the last for now.
 #[test]
 fn after_a_power_cut_while_a_commit_is_taken_back_a_recovery_leaves_the_old_tree_or_the_new_one() {
-    let after = committed(Publish::Staged).left;
+    let after = committed(NAMES, Publish::Staged).left;
     for publish in [Publish::Staged, Publish::Eager] {
-        assert_recoverable(&taken_back(publish), &[before(), after.clone()]);
+        assert_recoverable(&taken_back(NAMES, publish), &[before(NAMES), after.clone()]);
     }
 }
 
 #[test]
 fn after_a_power_cut_during_a_recovery_the_next_one_leaves_what_it_would_have() {
-    assert_recovery_is_recoverable(&committed(Publish::Staged));
-    assert_recovery_is_recoverable(&rolled_back(Publish::Eager));
+    assert_recovery_is_recoverable(&committed(NAMES, Publish::Staged), 2);
+    assert_recovery_is_recoverable(&rolled_back(Publish::Eager), 2);
 }
 
 #[test]
 fn after_a_power_cut_during_a_recovery_that_takes_a_commit_back_the_next_one_leaves_what_it_would_have() {
-    assert_recovery_is_recoverable(&taken_back(Publish::Staged));
+    assert_recovery_is_recoverable(&taken_back(NAMES, Publish::Staged), 2);
+}
+
+/// What was punched out of a patch is said to have arrived before; when it is taken back, the patch is filled again, and the file after it gets back what
+/// its log has. Only small contents were cut off, whose logs lie in their patches, of which nothing is punched.
+#[test]
+fn after_a_power_cut_a_recovery_leaves_the_old_contents_or_the_new_ones() {
+    for publish in [Publish::Staged, Publish::Eager] {
+        let ran = committed(CONTENTS, publish);
+        let outcomes = [before(CONTENTS), ran.left.clone()];
+        assert_recoverable(&ran, &outcomes);
+        assert_recoverable(&taken_back(CONTENTS, publish), &outcomes);
+    }
+}
+
+#[test]
+fn after_a_power_cut_during_a_recovery_of_contents_the_next_one_leaves_what_it_would_have() {
+    assert_recovery_is_recoverable(&committed(CONTENTS, Publish::Staged), 7);
+    assert_recovery_is_recoverable(&taken_back(CONTENTS, Publish::Staged), 7);
 }

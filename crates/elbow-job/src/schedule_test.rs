@@ -381,7 +381,7 @@ impl InJob<'_> {
 }
 
 /// Content as runs of equal bytes.
-fn brief(bytes: &[u8]) -> String {
+pub(crate) fn brief(bytes: &[u8]) -> String {
     let runs = bytes
         .chunk_by(|a, b| a == b)
         .map(|run| format!("{}x{:02x}", run.len(), run[0]));
