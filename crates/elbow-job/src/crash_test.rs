@@ -346,7 +346,7 @@ fn death_at_any_call_leaves_the_old_tree_or_the_new_one_where_directories_were_c
 const LANES: u64 = 4;
 
 /// Faults of a recovery at every death of the job: whoever comes next finds the old tree or the new one.
-fn enumerate_recoveries(scene: &Scene, fault: fn(u64) -> Plan) -> u64 {
+pub(crate) fn enumerate_recoveries(scene: &Scene, fault: fn(u64) -> Plan) -> u64 {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
     let (mut before, mut after) = (Snapshot::new(), Snapshot::new());

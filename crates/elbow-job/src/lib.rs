@@ -26,6 +26,8 @@ mod abilities_test;
 mod action;
 mod action_span;
 mod api;
+#[cfg(test)]
+mod attributes_test;
 mod behaviours;
 #[cfg(test)]
 mod beside_test;

@@ -70,6 +70,18 @@ fn assert_usable(dir: &Path, what: &str) {
     std::fs::remove_dir(dir.join("of the next job")).unwrap();
 }
 
+/// A commit that meets a fault leaves the old tree, without another one having to end it.
+pub(crate) fn assert_is_taken_back(scene: &Scene, fault: Plan, what: &str) {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let temp = scratch();
+    let dir = fresh_for(scene, temp.path(), "refused");
+    let before = snapshot(&dir);
+    let ended = run(&dir, scene, Some(fault));
+    assert!(ended.refused > 0 && !ended.was_told, "{what}: {ended:?}");
+    assert!(matches!(ended.outcome, Ok(Outcome::RolledBack(_))), "{what}: {ended:?}");
+    assert_eq!(snapshot(&dir), before, "{what}");
+}
+
 /// The errors with which a call is refused. Not in a soak some in turn, so that all pairs of kinds of call and error come up in the two runs.
 pub(crate) fn errors_of(n: u64) -> Vec<Errno> {
     match std::env::var_os("SOAK") {
@@ -441,7 +453,7 @@ impl<'a> TakenBack<'a> {
     }
 }
 
-fn enumerate_deaths_of_taking_back(scene: &Scene, refused: fn() -> Plan) {
+pub(crate) fn enumerate_deaths_of_taking_back(scene: &Scene, refused: fn() -> Plan) {
     let mut taken_back = TakenBack::of(scene, refused);
     let (changes, recoveries) = taken_back.enumerate(Cut::usual());
     assert!(changes > 40 && recoveries > 20, "{changes} {recoveries}");

@@ -12,7 +12,7 @@ use elbow_file::{RealStorage, RenameMode, Storage};
 use crate::Job;
 use crate::crash_test::begin;
 use crate::options::Publish;
-use crate::schedule_test::{InJob, Op, Snapshot};
+use crate::schedule_test::{InJob, Op, Snapshot, date_files};
 
 pub(crate) fn old_tree(dir: &Path) {
     for sub in ["keep", "gone/deep", "moves", "onto", "lies"] {
@@ -34,6 +34,7 @@ pub(crate) fn old_tree(dir: &Path) {
         std::fs::write(dir.join(name), content).unwrap();
     }
     std::fs::rename(dir.join("saved"), dir.join("gone/saved")).unwrap();
+    date_files(dir);
 }
 
 /// A bit of everything that a commit has to do.
@@ -143,8 +144,10 @@ impl Scene {
     fn closed_again(&self, seen: &Snapshot, after: &Snapshot) -> Snapshot {
         let mut seen = seen.clone();
         for path in self.closes.iter().map(Path::new) {
+            let rest = |line: &str| line.split_once(' ').map(|(_, rest)| rest.to_owned());
             if let (Some(line), Some(closed)) = (seen.get_mut(path), after.get(path))
-                && line == "40755 "
+                && line.starts_with("40755 ")
+                && rest(line) == rest(closed)
             {
                 line.clone_from(closed);
             }
@@ -256,6 +259,7 @@ fn sealed_files(dir: &Path) {
         std::fs::write(dir.join(path), content).unwrap();
         std::fs::set_permissions(dir.join(path), PermissionsExt::from_mode(mode)).unwrap();
     }
+    date_files(dir);
 }
 
 /// `chmod u+w` around a write, as an ordinary user: of a file that has its mode again, and of one that gets another. And a write without, by a
@@ -292,6 +296,7 @@ pub(crate) fn tree_with_subvolumes(dir: &Path) {
     for file in ["sub/inner/f", "sub/inner/g", "sub/inner/d/f", "outer/o"] {
         std::fs::write(dir.join(file), format!("old {file}")).unwrap();
     }
+    date_files(dir);
     for root in ["sub", "sub/inner", "void"] {
         let mode = PermissionsExt::from_mode(0o755 | Subvolumes::MODE);
         std::fs::set_permissions(dir.join(root), mode).unwrap();

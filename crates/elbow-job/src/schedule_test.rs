@@ -15,7 +15,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::model::{IN_TRANSIT, Work};
-use crate::{Answer, Caller, Ino, Job, OpError, Options, Outcome, SetAttr, SetIds, SetTime};
+use crate::{Answer, Caller, Ino, Job, OpError, Options, Outcome, SetAttr, SetIds, SetTime, XattrMode};
 
 /// One operation on paths of a small world.
 #[derive(Clone)]
@@ -32,6 +32,10 @@ pub(crate) enum Op {
     Rmdir(String),
     Rename(String, String, RenameMode),
     Chmod(String, u32),
+    /// Sets the owner and the group.
+    Chown(String, u32, u32),
+    /// Sets an extended attribute, or removes it.
+    Xattr(String, &'static str, Option<Vec<u8>>),
     /// Sets the time of the last change, in seconds.
     Date(String, i64),
     Read(String),
@@ -52,6 +56,9 @@ impl std::fmt::Debug for Op {
             Self::Rmdir(x) => write!(f, "rmdir {x}"),
             Self::Rename(x, y, mode) => write!(f, "rename {x} to {y} {mode:?}"),
             Self::Chmod(x, mode) => write!(f, "chmod {x} {mode:o}"),
+            Self::Chown(x, uid, gid) => write!(f, "chown {x} {uid}:{gid}"),
+            Self::Xattr(x, key, Some(value)) => write!(f, "set {key} of {x} {}", brief(value)),
+            Self::Xattr(x, key, None) => write!(f, "remove {key} of {x}"),
             Self::Date(x, seconds) => write!(f, "date {x} {seconds}"),
             Self::Read(x) => write!(f, "read {x}"),
             Self::List(x) => write!(f, "list {x}"),
@@ -158,6 +165,12 @@ impl Native {
                 }
                 f::chmod(at(x), f::Mode::from_raw_mode(*mode)).map(nothing)
             }
+            Op::Chown(x, uid, gid) => {
+                let ids = (f::Uid::from_raw(*uid), f::Gid::from_raw(*gid));
+                f::chownat(f::CWD, at(x), Some(ids.0), Some(ids.1), f::AtFlags::SYMLINK_NOFOLLOW).map(nothing)
+            }
+            Op::Xattr(x, key, Some(value)) => f::lsetxattr(at(x), *key, value, f::XattrFlags::empty()).map(nothing),
+            Op::Xattr(x, key, None) => f::lremovexattr(at(x), *key).map(nothing),
             Op::Date(x, seconds) => {
                 let time = f::Timespec {
                     tv_sec: *seconds,
@@ -335,6 +348,26 @@ impl InJob<'_> {
                     )
                 })?;
             }
+            Op::Chown(x, uid, gid) => {
+                let ino = self.walk(x)?;
+                // What a change of owner takes is for who asks the job to say, as the front end does.
+                let mode = self.ask(|job| job.getattr(ino))?.mode;
+                let goes = mode & 0o4000 != 0 || mode & 0o2010 == 0o2010;
+                let set = SetAttr {
+                    uid: Some(*uid),
+                    gid: Some(*gid),
+                    set_ids: if goes { SetIds::Go } else { SetIds::Stay },
+                    ..SetAttr::default()
+                };
+                self.ask(|job| job.setattr(ino, &set))?;
+            }
+            Op::Xattr(x, key, value) => {
+                let (ino, key) = (self.walk(x)?, OsStr::new(key));
+                match value {
+                    Some(value) => self.ask(|job| job.set_xattr(ino, key, value, XattrMode::Any)),
+                    None => self.ask(|job| job.remove_xattr(ino, key)),
+                }?;
+            }
             Op::Date(x, seconds) => {
                 let ino = self.walk(x)?;
                 let time = Some(SetTime::At(elbow_file::Time {
@@ -391,7 +424,13 @@ pub(crate) fn brief(bytes: &[u8]) -> String {
 /// What is at each path.
 pub(crate) type Snapshot = BTreeMap<PathBuf, String>;
 
-/// Everything that can be seen of a tree but times.
+/// The time of the last change of old files in tests, in seconds.
+pub(crate) const LONG_AGO: i64 = 900_000_000;
+/// What was changed later has a time that differs from one run to the next.
+const BEFORE_ALL_TESTS: i64 = 1_700_000_000;
+
+/// Everything that can be seen of a tree but the times of directories and links, which a commit sets at its end. Of files the time is
+/// seen if it is one that was set.
 pub(crate) fn snapshot(dir: &Path) -> Snapshot {
     fn walk(top: &Path, dir: &Path, out: &mut BTreeMap<PathBuf, String>, inodes: &mut BTreeMap<u64, PathBuf>) {
         let mut entries: Vec<_> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
@@ -399,9 +438,12 @@ pub(crate) fn snapshot(dir: &Path) -> Snapshot {
         for path in entries {
             let name = path.strip_prefix(top).unwrap().to_owned();
             let meta = std::fs::symlink_metadata(&path).unwrap();
-            let mut line = format!("{:o} ", meta.mode());
+            let mut line = format!("{:o} {}:{} ", meta.mode(), meta.uid(), meta.gid());
+            line.extend(xattrs(&path));
             if meta.is_file() {
                 let first = inodes.entry(meta.ino()).or_insert_with(|| name.clone());
+                let time = Some(meta.mtime()).filter(|time| *time < BEFORE_ALL_TESTS);
+                line += &time.map_or(String::new(), |time| format!("at={time} "));
                 line += &format!(
                     "n={} same={} {}",
                     meta.nlink(),
@@ -422,15 +464,54 @@ pub(crate) fn snapshot(dir: &Path) -> Snapshot {
     out
 }
 
-/// A directory for a test, in memory where there is such a place.
+/// The extended attributes of an object that a command can have set, a word for each.
+fn xattrs(path: &Path) -> Vec<String> {
+    const MOST_BYTES: usize = 1 << 10;
+    let mut keys = vec![0; MOST_BYTES];
+    let Ok(length) = rustix::fs::llistxattr(path, &mut keys[..]) else {
+        return Vec::new();
+    };
+    let keys = keys[..length]
+        .split(|byte| *byte == 0)
+        .map(|key| str::from_utf8(key).unwrap());
+    let mut keys: Vec<&str> = keys
+        .filter(|key| key.starts_with("user.") || key.starts_with("system.posix"))
+        .collect();
+    keys.sort_unstable();
+    let word = |key: &str| {
+        let mut value = vec![0; MOST_BYTES];
+        let length = rustix::fs::lgetxattr(path, key, &mut value[..]).unwrap();
+        format!("{key}={} ", brief(&value[..length]))
+    };
+    keys.into_iter().map(word).collect()
+}
+
+/// Gives the files of a tree the time of the last change that old ones have.
+pub(crate) fn date_files(dir: &Path) {
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(LONG_AGO.cast_unsigned());
+    for path in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+        let kind = std::fs::symlink_metadata(&path).unwrap().file_type();
+        if kind.is_dir() {
+            date_files(&path);
+        } else if kind.is_file() {
+            let times = std::fs::FileTimes::new().set_modified(time);
+            std::fs::File::open(&path).unwrap().set_times(times).unwrap();
+        }
+    }
+}
+
+/// A directory for a test, in memory where there is such a place that has all that files have elsewhere.
 pub(crate) fn scratch() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
-    if memory.is_dir() {
-        tempfile::tempdir_in(memory)
-    } else {
-        tempfile::tempdir()
-    }
-    .unwrap()
+    // It takes the attributes of users since Linux 6.6.
+    let takes_xattrs = |dir: &tempfile::TempDir| {
+        rustix::fs::setxattr(dir.path(), "user.a", b"", rustix::fs::XattrFlags::empty()).is_ok()
+            && rustix::fs::removexattr(dir.path(), "user.a").is_ok()
+    };
+    let in_memory = memory.is_dir().then(|| tempfile::tempdir_in(memory).unwrap());
+    in_memory
+        .filter(takes_xattrs)
+        .unwrap_or_else(|| tempfile::tempdir().unwrap())
 }
 
 struct World {

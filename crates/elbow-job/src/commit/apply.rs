@@ -24,6 +24,7 @@ use elbow_file::{Access, DirEntry, Errno, Handle, Protection, RenameMode, Stat, 
 use parking_lot::Mutex;
 
 use super::content::{Contents, make_log};
+use super::draft::SET_IDS;
 use super::failure::{Failure, Refusal, StepResult, failure};
 use super::late::Immovable;
 use super::leftovers::{remove_job_dir, remove_part};
@@ -849,9 +850,9 @@ impl<'a> Apply<'a> {
     }
 
     /// Whose file it is not cannot set its mode, and needs not: a write takes set-id bits away by itself, and where fallocate(2) has
-    /// changed nothing that is written, so does a size. Where that takes none either, the bits stay: nothing may be refused any more.
+    /// changed nothing that is written, so does a size. Where that takes none either, the bits stay: nothing may be refused any more. (Nor can such a
+    /// one give back what a write has taken.)
     fn set_mode(&self, dir: &Handle, name: &OsStr, mode: u32) -> StepResult {
-        const SET_ID: u32 = 0o6000;
         let storage = self.storage();
         let refused = match storage.chmod(dir, name, mode) {
             Err(errno @ (Errno::PERM | Errno::ACCESS)) => errno,
@@ -861,7 +862,12 @@ impl<'a> Apply<'a> {
         if stat.mode == mode {
             return Ok(());
         }
-        if stat.mode & !SET_ID != mode & !SET_ID || stat.kind != elbow_file::FileType::File {
+        let user = rustix::process::geteuid().as_raw();
+        let is_to_be_given = mode & SET_IDS & !stat.mode != 0;
+        let may_be_given =
+            || -> Result<bool, Errno> { Ok([0, stat.uid].contains(&user) && storage.file_system_traits(dir)?.own_ids) };
+        let differs = stat.mode & !SET_IDS != mode & !SET_IDS;
+        if differs || stat.kind != elbow_file::FileType::File || is_to_be_given && may_be_given()? {
             return Err(refused.into());
         }
         if stat.size > 0 {

@@ -20,7 +20,7 @@ use crate::report::{Change, ChangeKind};
 use crate::staging::{parked_name, touch_name};
 
 /// What a write of somebody without special rights takes from a file.
-const SET_IDS: u32 = 0o6000;
+pub(super) const SET_IDS: u32 = 0o6000;
 
 /// The record of everything that the storage does not have under its own name yet.
 ///

@@ -20,11 +20,12 @@ use elbow_file::{Errno, RenameMode};
 
 use super::apply::{Apply, Linked, Placed, levels};
 use super::content::Contents;
+use super::draft::SET_IDS;
 use super::failure::{Failure, Refusal, StepResult, failure, none_of};
 use super::keep::lost_content;
 use super::late::Immovable;
 use super::record::{Attributes, Departure, Patch, Placement, Replaced};
-use crate::action::NewAttrs;
+use crate::action::{NewAttrs, NewXattrs};
 use crate::closed;
 use crate::execute::{is_ever_opened, was_opened};
 use crate::job_files::{DEPARTED, LATE, NAMED, RECORD, RECORD_DRAFT, RESUME, UNDO, UndoPhase};
@@ -202,9 +203,19 @@ impl Undo<'_, '_> {
             let Some(now) = self.apply.look(&dir, &name)? else {
                 return Ok(());
             };
-            let is_ours = |mode| mode == now.mode || was_opened(mode, now.mode);
-            let was_opened = before.mode.is_some_and(|mode| was_opened(mode, now.mode));
-            before.mode = before.mode.filter(|_| was_opened || ours.mode.is_some_and(is_ours));
+            // A change of owner, there or back, takes set-id bits, which the mode gives back after it.
+            let left = |mode: u32| match ours.owner {
+                Some(_) => mode & !SET_IDS | mode & now.mode & SET_IDS,
+                None => mode,
+            };
+            let is_ours = |mode| left(mode) == now.mode || was_opened(left(mode), now.mode);
+            let is_taken = before
+                .mode
+                .is_some_and(|mode| mode != now.mode && left(mode) == now.mode);
+            let was_opened = before.mode.is_some_and(|mode| was_opened(left(mode), now.mode));
+            before.mode = before
+                .mode
+                .filter(|_| is_taken || was_opened || ours.mode.is_some_and(is_ours));
             before.owner = before.owner.filter(|_| ours.owner == Some((now.uid, now.gid)));
             before.times = before
                 .times
@@ -215,13 +226,25 @@ impl Undo<'_, '_> {
             // Names in it still change: it is closed with the last of them. (Nobody expects anything of the root itself.)
             before = before.open_to_owner();
         }
+        // A change of owner takes some of the others.
+        let owner = NewAttrs {
+            owner: before.owner.take(),
+            ..NewAttrs::default()
+        };
+        self.set_again(attributes, &owner)?;
+        // What is as it was may be refused all the same: where there is no room, a value that is there already.
+        before.xattrs = self.lost_xattrs(&attributes.path, &before.xattrs)?;
+        self.set_again(attributes, &before)
+    }
+
+    fn set_again(&self, attributes: &Attributes, before: &NewAttrs) -> StepResult {
         if before.is_empty() {
             return Ok(());
         }
-        match self.apply.set(&attributes.path, &before) {
+        match self.apply.set(&attributes.path, before) {
             Err(Refusal::Errno(Errno::NOENT)) => Ok(()),
             // Who was refused the step is refused to take it back, and has nothing to take back.
-            Err(Refusal::Errno(Errno::PERM | Errno::ACCESS)) if self.has(&attributes.path, &before)? => Ok(()),
+            Err(Refusal::Errno(Errno::PERM | Errno::ACCESS)) if self.has(&attributes.path, before)? => Ok(()),
             other => other,
         }
     }
@@ -232,10 +255,28 @@ impl Undo<'_, '_> {
         let Some(now) = self.apply.look(&dir, &name)? else {
             return Ok(false);
         };
-        Ok(attrs.xattrs.is_empty()
+        Ok(self.lost_xattrs(path, &attrs.xattrs)?.is_empty()
             && attrs.mode.is_none_or(|mode| mode == now.mode)
             && attrs.owner.is_none_or(|owner| owner == (now.uid, now.gid))
             && attrs.times.is_none_or(|(_, mtime)| mtime == now.mtime))
+    }
+
+    /// Those of some extended attributes that an object has not, or has though it should not.
+    fn lost_xattrs(&self, path: &Path, xattrs: &NewXattrs) -> Result<NewXattrs, Errno> {
+        if xattrs.is_empty() {
+            return Ok(NewXattrs::new());
+        }
+        let Some((dir, name)) = none_if_missing(self.apply.place_of(path))? else {
+            return Ok(NewXattrs::new());
+        };
+        let is_as_it_was = |key: &OsStr, value: Option<&[u8]>| match self.apply.storage().get_xattr(&dir, &name, key) {
+            Ok(found) => value == Some(&found),
+            Err(errno) => matches!(errno, Errno::NODATA | Errno::OPNOTSUPP) && value.is_none(),
+        };
+        let lost = xattrs
+            .iter()
+            .filter(|(key, value)| !is_as_it_was(key, value.as_deref()));
+        Ok(lost.cloned().collect())
     }
 
     /// `gives_up`: goes on after what cannot be taken back, but moves no directory away that holds such a thing.
