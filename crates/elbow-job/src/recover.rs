@@ -468,7 +468,7 @@ impl<'a> Recovery<'a> {
         debug!(?stage, "its record is carried out");
         let departed = self.storage.stat(&own.handle, OsStr::new(DEPARTED)).is_ok();
         let turn = Turn::wait(self.storage, self.root, record, name, || false);
-        let _turn = turn.map_err(error("waiting for other commits in"))?;
+        let turn = turn.map_err(error("waiting for other commits in"))?;
         let counter = StepCounter::default();
         let apply = Apply::new(tree, own.handle.clone(), name, record, &counter, false);
         if let Stage::TakenBack(phase) = stage {
@@ -481,6 +481,8 @@ impl<'a> Recovery<'a> {
                 kept::keep(self.storage, &own.handle).map_err(error("keeping the job in"))?;
                 return Ok((RecoverAction::Kept, kept_words(waits)));
             }
+            // Before the times of the directory are set: the end of the turn changes them.
+            drop(turn);
             self.roll_back(&apply.tree, name, own, manifest)?;
             let message = "its commit had been refused: nothing of it is left";
             return Ok((RecoverAction::RolledBack, message.into()));
@@ -497,6 +499,7 @@ impl<'a> Recovery<'a> {
             }
             apply.mark_done().map_err(error("finishing the commit in"))?;
         }
+        drop(turn);
         apply.clean(None).map_err(|failures| unfinished(&failures))?;
         Ok((RecoverAction::Finished, FINISHED.into()))
     }

@@ -11,12 +11,12 @@
 //! The name of the record says how far it is, since a step back may be repeated only as long as the names are those that it
 //! was made for. Whoever finds it so goes on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use elbow_file::{Errno, RenameMode};
+use elbow_file::{Errno, FileType, RenameMode, Time};
 
 use super::apply::{Apply, Linked, Placed, levels};
 use super::content::Contents;
@@ -24,7 +24,7 @@ use super::draft::SET_IDS;
 use super::failure::{Failure, Refusal, StepResult, failure, none_of};
 use super::keep::lost_content;
 use super::late::Immovable;
-use super::record::{Attributes, Departure, Patch, Placement, Replaced};
+use super::record::{Attributes, Departure, Expected, Patch, Placement, Replaced};
 use crate::action::{NewAttrs, NewXattrs};
 use crate::closed;
 use crate::execute::{is_ever_opened, was_opened};
@@ -402,9 +402,52 @@ impl Undo<'_, '_> {
             stays.extend(goes_on(gives_up, brought)?);
             self.apply.tree.forget();
         }
+        stays.extend(goes_on(gives_up, self.put_times_back())?);
         self.apply.close_again();
         stays.extend(goes_on(gives_up, self.close_dirs())?);
         none_of(stays)
+    }
+
+    /// Directories in which names have changed, there and back, have the times that they had. (Those of the root are set when the job is gone from it.)
+    fn put_times_back(&self) -> Result<(), Vec<Failure>> {
+        let record = self.apply.record;
+        let left: BTreeSet<&Path> = record.departures.iter().filter_map(|d| d.path.parent()).collect();
+        // Of what is removed it is known how it was found, and no more.
+        let found = record.expected.iter().filter_map(|(path, expected)| match expected {
+            Expected::Same(was) if left.contains(path.as_path()) => Some((path, (None, was.seen.mtime))),
+            _ => None,
+        });
+        let changed = record.attributes.iter().filter(|attributes| attributes.is_dir);
+        let changed = changed.filter_map(|attributes| {
+            let (atime, mtime) = attributes.before.times?;
+            Some((record.before.objects.get(&attributes.path)?, (Some(atime), mtime)))
+        });
+        let times: BTreeMap<&PathBuf, (Option<Time>, Time)> = found.chain(changed).collect();
+        let is_root = |path: &Path| path.as_os_str().is_empty();
+        let times: Vec<_> = times.into_iter().filter(|(path, _)| !is_root(path)).collect();
+        self.apply.each(
+            "put back the times of",
+            &times,
+            |(path, _)| path,
+            |(path, times)| Ok(self.put_time_back(path, *times)?),
+        )
+    }
+
+    fn put_time_back(&self, path: &Path, (atime, mtime): (Option<Time>, Time)) -> Result<(), Errno> {
+        let put_back = || {
+            let (dir, name) = self.apply.tree.parent_of(path)?;
+            let now = self.apply.storage().stat(&dir, &name)?;
+            // Somebody may have put something else there.
+            match now.kind == FileType::Dir && now.mtime != mtime {
+                true => self.apply.storage().set_times(&dir, &name, atime, Some(mtime)),
+                false => Ok(()),
+            }
+        };
+        match put_back() {
+            // Somebody has removed it, or it is somebody else's and keeps the time at which this was taken back.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::PERM | Errno::ACCESS) => Ok(()),
+            other => other,
+        }
     }
 
     /// Directories that were closed before are closed again.
