@@ -607,36 +607,53 @@ fn enumerate_keeping(publish: Publish) {
     });
     assert!(changes > 15, "{changes} changes");
     let real: Arc<dyn Storage> = Arc::new(RealStorage);
-    let mut kept = 0;
-    for n in 1..=changes {
-        let fresh = || fresh(&format!("stop{n}"));
-        let (dir, times) = with_fault(&format!("a stop at change {n} of {changes}"), fresh, |dir| {
-            let times = old_times(dir);
-            run_and_keep(dir, Some(n), publish).1.then_some(times)
-        });
+    let run = |dir: &Path, n: u64| {
+        let times = old_times(dir);
+        run_and_keep(dir, Some(n), publish).1.then_some(times)
+    };
+    // Whether the job was kept that died there.
+    let is_kept = |n: u64, dir: &Path, times: &Vec<_>| {
         // Not each run makes the same changes in the same order, so a later stop may come before the mark.
-        let is_marked = has_file_of_job(&dir, &[KEPT]);
-        match recovered(&dir, &real).unwrap() {
+        let is_marked = has_file_of_job(dir, &[KEPT]);
+        match recovered(dir, &real).unwrap() {
             RecoverAction::RolledBack => assert!(!is_marked, "stop at change {n}: it was kept"),
             RecoverAction::Kept => {
                 assert!(is_marked, "stop at change {n}: it was not kept");
-                kept += 1;
-                assert_eq!(seen_by_jobs(&dir), before, "stop at change {n}");
-                assert_eq!(old_times(&dir), times, "stop at change {n}");
-                assert_eq!(recovered(&dir, &real).unwrap(), RecoverAction::Kept);
-                assert_kept_whole(&dir);
-                drop_kept_in(&dir, &real).unwrap();
+                assert_eq!(seen_by_jobs(dir), before, "stop at change {n}");
+                assert_eq!(old_times(dir), *times, "stop at change {n}");
+                assert_eq!(recovered(dir, &real).unwrap(), RecoverAction::Kept);
+                assert_kept_whole(dir);
+                drop_kept_in(dir, &real).unwrap();
             }
             other => panic!("stop at change {n}: {other:?}"),
         }
-        assert_eq!(snapshot(&dir), before, "stop at change {n}");
+        assert_eq!(snapshot(dir), before, "stop at change {n}");
         // The journal has no times of directories in which something is visible.
         if publish == Publish::Staged || is_marked {
-            assert_eq!(old_times(&dir), times, "stop at change {n}");
+            assert_eq!(old_times(dir), *times, "stop at change {n}");
         }
-        std::fs::remove_dir_all(&dir).unwrap();
+        std::fs::remove_dir_all(dir).unwrap();
+        is_marked
+    };
+    let mut kept = 0;
+    for n in 1..=changes {
+        let fresh = || fresh(&format!("stop{n}"));
+        let (dir, times) = with_fault(&format!("a stop at change {n} of {changes}"), fresh, |dir| run(dir, n));
+        kept += u64::from(is_kept(n, &dir, &times));
     }
-    assert!(kept > 0, "the sync after the mark comes when the job is kept");
+    // A run that is slowed down makes more changes than the shortest one, and comes to the mark later.
+    let mut later = (1..5).cycle().take(ATTEMPTS_MAX);
+    while kept == 0 {
+        let n = changes
+            + later
+                .next()
+                .expect("the sync after the mark comes when the job is kept");
+        let dir = fresh("later");
+        match run(&dir, n) {
+            Some(times) => kept += u64::from(is_kept(n, &dir, &times)),
+            None => std::fs::remove_dir_all(&dir).unwrap(),
+        }
+    }
 }
 
 #[test]

@@ -243,8 +243,8 @@ impl Model {
             // What the job has set itself it can read.
             let was_closed = old.closed_xattrs.remove(key);
             // A mode that the job has set before has changed what is known of the list.
-            let is_known = !was_closed && !(key == ACCESS_ACL && inode.dirty.mode);
-            if is_known && !inode.dirty_xattrs.contains(key) {
+            let is_unknown = was_closed || key == ACCESS_ACL && inode.dirty.mode;
+            if !is_unknown && !inode.dirty_xattrs.contains(key) {
                 old.replaced_xattrs.insert(key.to_owned(), was);
             }
         }
