@@ -46,6 +46,8 @@ pub struct Deadlock {
     pub session: SessionId,
     /// That request.
     pub id: LockId,
+    /// Of which file: a client may use a number again that waits for another one.
+    pub file: FileName,
     /// Who waits for whom, and for what.
     pub cycle: String,
     /// It is granted before its turn; otherwise it is refused.
@@ -99,6 +101,7 @@ pub fn find_deadlock(waits: &[WaitFor]) -> Option<Deadlock> {
     Some(Deadlock {
         session: waits[node].waiter.session,
         id: waits[node].id,
+        file: waits[node].file.clone(),
         cycle: describe(waits, &cycle),
         passes: passer.is_some(),
     })
@@ -128,9 +131,11 @@ pub fn resolve(now_ms: u64, shards: &mut [&mut Shard], out: &mut Vec<Action>) ->
         };
         let (session, id) = (found.session, found.id);
         let why = Refusal::Deadlock { cycle: found.cycle };
-        let is_ended = shards.iter_mut().any(|shard| match found.passes {
+        // One shard has the file, and a number names one request in a shard.
+        let shard = shards.iter_mut().find(|shard| shard.has(&found.file));
+        let is_ended = shard.is_some_and(|shard| match found.passes {
             true => shard.pass(now_ms, session, id, out),
-            false => shard.refuse(now_ms, session, id, why.clone(), out),
+            false => shard.refuse(now_ms, session, id, why, out),
         });
         assert!(is_ended, "a request that waits can be granted or refused");
         refused += usize::from(!found.passes);
@@ -164,14 +169,15 @@ struct Graph {
 impl Graph {
     fn new(waits: &[WaitFor]) -> Self {
         let of_party = by_party(waits);
-        let named = waits.iter().enumerate();
-        let named: HashMap<(SessionId, LockId), usize> = named
-            .map(|(node, wait)| ((wait.waiter.session, wait.id), node))
+        let files = numbered(waits.iter().map(|wait| &wait.file));
+        let named = waits.iter().zip(&files).enumerate();
+        let named: HashMap<(SessionId, LockId, usize), usize> = named
+            .map(|(node, (wait, file))| ((wait.waiter.session, wait.id, *file), node))
             .collect();
-        let edges = waits.iter().map(|wait| {
+        let edges = waits.iter().zip(&files).map(|(wait, file)| {
             let held = wait.blockers.iter().flat_map(|party| nodes_of(&of_party, party));
             let queued = wait.behind.iter();
-            let queued = queued.filter_map(|(party, id)| named.get(&(party.session, *id)).copied());
+            let queued = queued.filter_map(|(party, id)| named.get(&(party.session, *id, *file)).copied());
             held.chain(queued).collect()
         });
         Self { edges: edges.collect() }
@@ -227,6 +233,16 @@ impl Graph {
         }
         None
     }
+}
+
+/// A number for each file, the same wherever it is named: names are long, and there are many edges.
+fn numbered<'a>(files: impl Iterator<Item = &'a FileName>) -> Vec<usize> {
+    let mut numbers = HashMap::new();
+    let number = |file| {
+        let next = numbers.len();
+        *numbers.entry(file).or_insert(next)
+    };
+    files.map(number).collect()
 }
 
 /// The requests of each owner.

@@ -353,6 +353,11 @@ impl Shard {
         true
     }
 
+    /// Whether anything is held or waited for in a file.
+    pub(crate) fn has(&self, file: &FileName) -> bool {
+        self.names.contains_key(file)
+    }
+
     /// Whether nobody holds or waits for anything.
     #[must_use]
     pub fn is_idle(&self) -> bool {

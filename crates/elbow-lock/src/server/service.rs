@@ -782,6 +782,85 @@ mod tests {
         }
     }
 
+    fn posix(id: u64, owner: u64, file: &FileName, mode: LockMode) -> Request {
+        Request::Posix(PosixRequest {
+            id: LockId(id),
+            owner: Owner(owner),
+            file: file.clone(),
+            start: 0,
+            end: 10,
+            mode: Some(mode),
+            wait: Wait::Forever,
+        })
+    }
+
+    /// Names of three files: the shard of the first comes before that of the second.
+    fn files_in_two_shards(service: &Service) -> [FileName; 3] {
+        let name = |number: u32| FileName::new(format!("/f{number}").as_bytes()).unwrap();
+        let mut names: Vec<FileName> = (0..64).map(name).collect();
+        names.sort_by_key(|name| service.place_of(name));
+        let [x, y] = [&names[0], &names[63]].map(FileName::clone);
+        assert!(service.place_of(&x) < service.place_of(&y), "64 names in one shard");
+        [x, y, names[32].clone()]
+    }
+
+    /// One number for two requests that wait in two shards: what was found in a circle in the one was granted or refused in the other. What is held is in
+    /// the way of that one, and the service aborted; any client could do so.
+    #[test]
+    fn a_number_that_waits_in_two_shards_names_the_request_that_was_found() {
+        let service = Service::new(8, 1, Grace::default(), 10_000, &Limits::default());
+        let [x, y, z] = files_in_two_shards(&service);
+        let (member, _) = service.open("test".to_owned(), 0, PEER).unwrap();
+        let ask = |request| drop(service.apply(&member, request, KnownOverlaps::default()));
+        let [a, b, c, d, e] = [1, 2, 3, 4, 5];
+        ask(posix(10, a, &y, LockMode::Shared));
+        ask(posix(11, c, &z, LockMode::Exclusive));
+        ask(posix(12, e, &x, LockMode::Exclusive));
+        assert_eq!(sent(&service, &member).len(), 3);
+        ask(posix(2, b, &y, LockMode::Exclusive));
+        ask(posix(5, c, &y, LockMode::Shared)); // Behind the one before: nothing that is held is in its way.
+        ask(posix(5, d, &x, LockMode::Exclusive));
+        ask(posix(6, a, &z, LockMode::Exclusive)); // C waits for B, B for A, and A for C.
+        let replies = sent(&service, &member);
+        assert!(
+            matches!(replies[..], [Reply::Granted { id: LockId(5), .. }]),
+            "{replies:?}"
+        );
+        let waits = |file: &FileName| service.look(file).queued;
+        assert_eq!([&x, &y, &z].map(waits), [1, 1, 1], "C passes B, and D waits for E");
+        service.each_shard(Shard::check);
+    }
+
+    /// As before, where the circle ends with a refusal.
+    #[test]
+    fn a_number_that_waits_in_two_shards_is_refused_where_the_circle_is() {
+        let service = Service::new(8, 1, Grace::default(), 10_000, &Limits::default());
+        let [x, y, z] = files_in_two_shards(&service);
+        let (member, _) = service.open("test".to_owned(), 0, PEER).unwrap();
+        let ask = |request| drop(service.apply(&member, request, KnownOverlaps::default()));
+        for (id, (owner, file)) in [(1, &y), (2, &z), (3, &x)].into_iter().enumerate() {
+            ask(posix(id as u64 + 10, owner, file, LockMode::Exclusive));
+        }
+        ask(posix(5, 4, &x, LockMode::Exclusive));
+        ask(posix(6, 1, &z, LockMode::Exclusive));
+        assert_eq!(sent(&service, &member).len(), 3);
+        ask(posix(5, 2, &y, LockMode::Exclusive)); // The youngest of two who wait for each other.
+        let replies = sent(&service, &member);
+        assert!(
+            matches!(
+                replies[..],
+                [Reply::Refused {
+                    id: LockId(5),
+                    why: Refusal::Deadlock { .. }
+                }]
+            ),
+            "{replies:?}"
+        );
+        let waits = |file: &FileName| service.look(file).queued;
+        assert_eq!([&x, &y, &z].map(waits), [1, 0, 1], "D waits for E still");
+        service.each_shard(Shard::check);
+    }
+
     /// The number of a lock that is held names that lock, whatever file it is used for again.
     #[test]
     fn a_number_that_is_in_use_is_refused_on_any_file() {

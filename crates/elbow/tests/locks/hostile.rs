@@ -4,7 +4,9 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use elbow_lock::{Address, Client, FileName, Hold, LockId, LockMode, LockRequest, Owner, Request, Wait, wire};
+use elbow_lock::{
+    Address, Client, FileName, Hold, LockId, LockMode, LockRequest, Owner, PosixRequest, Request, Wait, wire,
+};
 use elbow_ranges::Footprint;
 
 use super::lockd::{Lockd, until};
@@ -232,6 +234,47 @@ fn frames(requests: &[Request]) -> Vec<u8> {
         .iter()
         .for_each(|request| wire::append_request(&mut frames, request));
     frames
+}
+
+/// The story: the service found a circle, took another request of the same number in another shard for the one that ends it, and aborted. Which shard a file is in
+/// nobody knows from outside, so this is tried with many pairs of files, each with a session of its own.
+#[test]
+fn one_number_for_requests_of_two_files_harms_nobody() {
+    let lockd = Lockd::start(&["--threads", "8"]);
+    let others = lockd.client();
+    let hold = others
+        .lock("/g", Footprint::whole(), LockMode::Exclusive, Wait::Try)
+        .unwrap();
+    for pair in 0..16 {
+        let posix = |id, owner, file: &str, mode| {
+            Request::Posix(PosixRequest {
+                id: LockId(id),
+                owner: Owner(owner),
+                file: FileName::new(format!("/{file}{pair}").as_bytes()).unwrap(),
+                start: 0,
+                end: 10,
+                mode: Some(mode),
+                wait: Wait::Forever,
+            })
+        };
+        let (shared, exclusive) = (LockMode::Shared, LockMode::Exclusive);
+        let mut stream = connect(&lockd);
+        stream.write_all(&hello()).unwrap();
+        let requests = [
+            posix(10, 1, "y", shared),
+            posix(11, 3, "z", exclusive),
+            posix(12, 5, "x", exclusive),
+            posix(2, 2, "y", exclusive),
+            posix(5, 3, "y", shared),
+            posix(5, 4, "x", exclusive),
+            posix(6, 1, "z", exclusive),
+            Request::Status { seq: 77 },
+        ];
+        stream.write_all(&frames(&requests)).unwrap();
+        read_until(&mut stream, b"busiest");
+    }
+    hold.check().expect("the service lives");
+    hold.finish().unwrap();
 }
 
 /// Says hello and locks `/f`, as a client does.
