@@ -358,6 +358,13 @@ impl Shard {
         self.names.contains_key(file)
     }
 
+    /// Whether a number is that of a POSIX request that waits.
+    #[cfg(feature = "server")]
+    pub(crate) fn is_of_posix(&self, session: SessionId, id: LockId) -> bool {
+        let place = self.sessions.get(&session).and_then(|session| session.place(id));
+        place.is_some_and(|place| self.lock_at(place).ask.posix)
+    }
+
     /// Whether nobody holds or waits for anything.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -568,7 +575,7 @@ impl Shard {
     }
 
     fn answer_unlocked(&mut self, session: SessionId, id: LockId, out: &mut Vec<Action>) {
-        let token = self.sequence.token();
+        let token = self.sequence.token_of_unlock();
         out.push(Action::Reply(session, Reply::Granted { id, token }));
     }
 

@@ -287,6 +287,19 @@ impl Service {
         }
         let mut actions = Vec::new();
         shard.handle_with_overlaps(now, member.id, request, known, &mut actions);
+        if let [
+            Action::Reply(
+                _,
+                Reply::Refused {
+                    id,
+                    why: Refusal::Duplicate,
+                },
+            ),
+        ] = actions[..]
+            && shard.is_of_posix(member.id, id)
+        {
+            member.forget(&[id]); // The place that was noted is that of no list lock.
+        }
         let (suspects, deadline) = self.end_step(&shard, Some(member), actions);
         drop(shard); // A search for a deadlock locks all of them.
         self.arm(deadline);
@@ -874,6 +887,34 @@ mod tests {
             } else {
                 format!("/f{number}")
             };
+    /// A list lock that was refused for the number of a POSIX request left its place behind: the number could not be used for other files again, and the place was
+    /// kept for as long as the session.
+    #[test]
+    fn the_number_of_a_posix_request_is_free_after_it() {
+        let service = Service::new(8, 1, Grace::default(), 10_000, &Limits::default());
+        let (member, _) = service.open("test".to_owned(), 0, PEER).unwrap();
+        let [x, y, _] = files_in_two_shards(&service);
+        let ask = |request| drop(service.apply(&member, request, KnownOverlaps::default()));
+        ask(posix(1, 1, &x, LockMode::Exclusive));
+        ask(posix(5, 2, &x, LockMode::Exclusive));
+        assert_eq!(sent(&service, &member).len(), 1);
+        ask(lock(5, x.as_bytes()));
+        let (id, why) = (LockId(5), Refusal::Duplicate);
+        assert_eq!(sent(&service, &member), [Reply::Refused { id, why }]);
+        let (owner, file) = (Owner(1), Some(x));
+        ask(Request::PosixRelease { owner, file });
+        assert!(matches!(
+            sent(&service, &member)[..],
+            [Reply::Granted { id: LockId(5), .. }]
+        ));
+        assert!(member.places.lock().is_empty());
+        ask(lock(5, y.as_bytes()));
+        assert!(matches!(
+            sent(&service, &member)[..],
+            [Reply::Granted { id: LockId(5), .. }]
+        ));
+    }
+
             drop(service.apply(&member, lock(1, file.as_bytes()), KnownOverlaps::default()));
             let why = Refusal::Duplicate;
             assert_eq!(

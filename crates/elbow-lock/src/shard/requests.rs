@@ -167,7 +167,7 @@ impl Shard {
         {
             return self.answer_refused(who.session, id, why, out);
         }
-        let token = self.sequence.token();
+        let token = self.sequence.token_of_unlock();
         let table = &mut self.files[file].table;
         table.carry_out(change, ask, now_ms, token, &mut self.sequence);
         let session = self.session(who.session);
@@ -315,5 +315,44 @@ impl Ask {
             posix: true,
             ..Self::new(who, id, mode.unwrap_or(LockMode::Exclusive), footprint)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Owner, PosixRequest};
+    use crate::shard::Limits;
+    use crate::table::Sequence;
+
+    /// An unlock took two tokens, and was the one request that did so when they had run out: whoever unlocked for long enough ended the service.
+    #[test]
+    fn what_is_unlocked_needs_no_token_when_they_have_run_out() {
+        let mut shard = Shard::new(1, 0, Limits::default());
+        let session = SessionId(1);
+        shard.open(session);
+        let ask = |shard: &mut Shard, start, end, mode| {
+            let mut out = Vec::new();
+            let request = PosixRequest {
+                id: LockId(1),
+                owner: Owner(1),
+                file: FileName::new(b"/f").unwrap(),
+                start,
+                end,
+                mode,
+                wait: Wait::Try,
+            };
+            shard.handle(0, session, Request::Posix(request), &mut out);
+            out
+        };
+        let granted = |out: &[Action]| matches!(out[..], [Action::Reply(_, Reply::Granted { .. })]);
+        assert!(granted(&ask(&mut shard, 0, 100, Some(LockMode::Exclusive))));
+        shard.sequence = Sequence::with_left(1, 3);
+        for at in 0..20 {
+            assert!(granted(&ask(&mut shard, 5 * at, 5 * at + 1, None)), "{at}");
+        }
+        let refused = ask(&mut shard, 200, 300, Some(LockMode::Exclusive));
+        let why = limits::exhausted("grants in one epoch of the service; restart it");
+        assert_eq!(refused, [Action::Reply(session, Reply::Refused { id: LockId(1), why })]);
     }
 }

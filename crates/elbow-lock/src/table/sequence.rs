@@ -6,8 +6,8 @@
 
 use crate::message::Token;
 
-/// Tokens that are kept back for requests already in queues when the rest has been given.
-const RESERVE: u64 = 1 << 32;
+/// Tokens that are kept back for requests already in queues when the rest has been given: 128 for each of 2^29, which would take 400 GB.
+const RESERVE: u64 = 1 << 36;
 
 #[derive(Debug)]
 pub(crate) struct Sequence {
@@ -40,6 +40,14 @@ impl Sequence {
         self.tokens(1)
     }
 
+    /// Of an answer that grants nothing. What gives something back is never refused: where tokens run out, it has the last one again.
+    pub(crate) fn token_of_unlock(&mut self) -> Token {
+        match self.is_exhausted() {
+            true => Token(self.token - 1),
+            false => self.token(),
+        }
+    }
+
     /// The first of so many that belong to one grant.
     pub(crate) fn tokens(&mut self, count: u64) -> Token {
         assert!(
@@ -54,6 +62,16 @@ impl Sequence {
     /// each second, or 2^33 to proxies.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.end - self.token < RESERVE
+    }
+}
+
+#[cfg(test)]
+impl Sequence {
+    /// Of which so many tokens are left.
+    pub(crate) fn with_left(epoch: u32, left: u64) -> Self {
+        let mut sequence = Self::new(epoch);
+        sequence.token = sequence.end - left;
+        sequence
     }
 }
 
