@@ -53,7 +53,7 @@ pub(crate) struct Welcome {
     /// The newest that the service speaks.
     pub(crate) version: u16,
     pub(crate) session: SessionId,
-    /// As granted; at most what was asked for, if that was not 0.
+    /// As granted; at most what was asked for, if that was not 0, or [`LEASE_MS_MIN`](crate::LEASE_MS_MIN).
     pub(crate) ttl_ms: u32,
     /// The epoch of the service, as in its tokens.
     pub(crate) epoch: u32,

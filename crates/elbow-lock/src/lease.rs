@@ -21,7 +21,7 @@
 //! session waits for (`Shard::disconnect`), and what it holds only when the lease is over.
 //!
 //! *After a restart* the service knows nobody, and somebody may hold anything, for one lease at most: the grace period
-//! must be at least as long as the longest lease that the incarnation before it granted.
+//! must be at least as long as the longest lease that the incarnation before it granted, which may be longer than its own.
 //!
 //! Not here: clocks (every call brings the time in milliseconds of a clock that does not go back), and what a session
 //! holds (`shard`).
@@ -31,6 +31,13 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use crate::message::SessionId;
+
+/// The shortest lease that a service grants, milliseconds: a shorter one would be over before its client is scheduled again on a busy machine.
+///
+/// ```
+/// assert!(elbow_lock::margin_ms(elbow_lock::LEASE_MS_MIN) > 10);
+/// ```
+pub const LEASE_MS_MIN: u32 = 100;
 
 /// What a client stops earlier than the service, for a lease of `ttl_ms`.
 ///

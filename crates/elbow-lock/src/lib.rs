@@ -40,7 +40,7 @@ pub use credentials::{BadCredentials, Credentials, KEY_BYTES_MIN};
 pub use deadlock::{Deadlock, find_deadlock, resolve, resolve_after};
 pub use error::LockError;
 pub use hello::{MAGIC, PROTOCOL_NEWEST, PROTOCOL_VERSION, UpstreamSilent};
-pub use lease::{ClientLease, Leases, margin_ms};
+pub use lease::{ClientLease, LEASE_MS_MIN, Leases, margin_ms};
 pub use memory::Memory;
 pub use message::{
     Blocker, FILE_NAME_BYTES_MAX, FileLocks, FileName, LockId, LockInfo, LockMode, LockRequest, Owner, PosixRequest,

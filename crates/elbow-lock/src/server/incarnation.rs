@@ -1,9 +1,10 @@
 //! The incarnations of a service (it is restarted, and each is another one), and the small file in which one leaves the next what it has to know.
 //!
 //! ```text
-//!   sealed (elbow_ranges::encoding), magic "ELBOWLIF", version 2:  epoch (varint) | 0 in its grace period | held since (varint)
-//!                                                                                 | 1 grants
-//!                                                                                 | 2 ended well
+//!   sealed (elbow_ranges::encoding), magic "ELBOWLIF", version 3:  epoch (varint) | longest lease (ms, varint) | 0 in its grace period | held since (varint)
+//!                                                                                                              | 1 grants
+//!                                                                                                              | 2 ended well
+//!                                                      version 2:  as 3, without the longest lease
 //!                                                      version 1:  epoch (varint) | ended well (bool)
 //! ```
 //!
@@ -12,6 +13,10 @@
 //! waits for a grace period in which they can hold again what they held, before it grants anything new. Only what the
 //! last incarnation that granted has granted can be held again: what is older, it may have given to somebody else. So an incarnation
 //! says so before its first new grant, and one that ends within its grace period hands on what it was told.
+//!
+//! The grace period is as long as the longest lease that somebody may have: the next incarnation may be told to give shorter ones, and does not wait shorter for
+//! those. So the memory says how long that is: what the incarnation gives, or, until it grants, what those before it gave, if that is longer. Of a memory
+//! without it (versions 1 and 2) and without a memory it is taken for [`LEASE_UNKNOWN`] at least.
 //!
 //! Without a memory nothing is known of the services before (their address may have moved here, or the file is lost): locks may be
 //! held, and nobody knows which. Then none can be held again, and nothing is granted until the longest lease is over. Epochs are not smaller than the
@@ -33,12 +38,16 @@ use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 
+use super::service::Grace;
+
 const MAGIC: [u8; 8] = *b"ELBOWLIF";
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 const EPOCHS: u32 = 1 << 24;
 const MINUTE: Duration = Duration::from_secs(60);
 /// 2026-01-01T00:00:00Z, in seconds since 1970.
 const FIRST_MINUTE_S: u64 = 1_767_225_600;
+/// The longest lease of a service of which nothing else is known: the default of `--ttl`.
+const LEASE_UNKNOWN: Duration = Duration::from_secs(10);
 /// So many incarnations may have begun within a minute elsewhere, each with the next epoch.
 const AHEAD: u32 = 16;
 
@@ -50,6 +59,8 @@ pub(super) struct Incarnation {
     _lock: File,
     pub(super) epoch: u32,
     pub(super) before: Before,
+    /// The longest lease that it gives, ms.
+    lease_ms_max: u32,
     phase: Mutex<IncarnationPhase>,
 }
 
@@ -67,8 +78,13 @@ pub(super) struct Claim {
 pub(super) enum Before {
     /// Nobody.
     Nobody,
-    /// Those to whom an incarnation from this epoch on has granted.
-    HoldersSince(u32),
+    /// Those to whom an incarnation from an epoch on has granted.
+    Holders {
+        /// That epoch.
+        since: u32,
+        /// The longest lease that they may have, ms.
+        lease_ms: u32,
+    },
     /// There is no memory: somebody may, and nothing is granted for at least so long.
     Unknown(Duration),
 }
@@ -88,6 +104,8 @@ enum IncarnationPhase {
 #[derive(Debug)]
 struct Memory {
     epoch: u32,
+    /// The longest lease that somebody may have, ms.
+    lease_ms: u32,
     phase: IncarnationPhase,
 }
 
@@ -122,17 +140,17 @@ impl Claim {
         self.last.is_none()
     }
 
-    /// Begins the next incarnation. `first`: where there is no memory, there was no service.
-    pub(super) fn begin(self, first: bool) -> io::Result<Incarnation> {
-        self.begin_at(first, SystemTime::now())
+    /// Begins the next incarnation, with leases of at most `lease_ms_max`. `first`: where there is no memory, there was no service.
+    pub(super) fn begin(self, first: bool, lease_ms_max: u32) -> io::Result<Incarnation> {
+        self.begin_at(first, lease_ms_max, SystemTime::now())
     }
 
-    fn begin_at(self, first: bool, now: SystemTime) -> io::Result<Incarnation> {
+    fn begin_at(self, first: bool, lease_ms_max: u32, now: SystemTime) -> io::Result<Incarnation> {
         let (minute, rest) = minute_of(now);
         let (epoch, before) = match self.last {
-            Some(Memory { epoch, phase }) => ((epoch + 1).max(minute), after(epoch, phase)),
+            Some(last) => ((last.epoch + 1).max(minute), last.leaves()),
             None if first => (minute, Before::Nobody),
-            None => (minute + AHEAD, Before::Unknown(rest)),
+            None => (minute + AHEAD, Before::Unknown(rest.max(LEASE_UNKNOWN))),
         };
         if epoch >= EPOCHS {
             return Err(io::Error::other(
@@ -141,7 +159,7 @@ impl Claim {
         }
         let phase = match before {
             Before::Nobody => IncarnationPhase::Granting,
-            Before::HoldersSince(since) => IncarnationPhase::Grace(since),
+            Before::Holders { since, .. } => IncarnationPhase::Grace(since),
             Before::Unknown(_) => IncarnationPhase::Grace(epoch),
         };
         let incarnation = Incarnation {
@@ -149,6 +167,7 @@ impl Claim {
             _lock: self.lock,
             epoch,
             before,
+            lease_ms_max,
             phase: Mutex::new(phase),
         };
         incarnation.remember(phase)?;
@@ -157,6 +176,32 @@ impl Claim {
 }
 
 impl Incarnation {
+    /// For how long only holders from before are let in, and which: no lease of one before is longer, and none of its own.
+    pub(super) fn grace(&self) -> Grace {
+        let longest_ms = |before_ms: u32| u64::from(before_ms.max(self.lease_ms_max));
+        match self.before {
+            Before::Nobody => Grace::default(),
+            Before::Holders { since, lease_ms } => Grace {
+                ms: longest_ms(lease_ms),
+                since,
+            },
+            Before::Unknown(at_least) => Grace {
+                ms: longest_ms(milliseconds(at_least)),
+                since: self.epoch,
+            },
+        }
+    }
+
+    /// The longest lease that somebody may have in a phase, ms.
+    fn longest_lease_ms(&self, phase: IncarnationPhase) -> u32 {
+        let before_ms = match (phase, self.before) {
+            (IncarnationPhase::Grace(_), Before::Holders { lease_ms, .. }) => lease_ms,
+            (IncarnationPhase::Grace(_), Before::Unknown(_)) => milliseconds(LEASE_UNKNOWN),
+            _ => 0,
+        };
+        before_ms.max(self.lease_ms_max)
+    }
+
     /// Its grace period is over, and it grants from now on.
     pub(super) fn grants(&self) -> io::Result<()> {
         let phase = *self.phase.lock();
@@ -182,6 +227,7 @@ impl Incarnation {
     fn remember(&self, phase: IncarnationPhase) -> io::Result<()> {
         let mut body = Writer::new();
         body.varint(u64::from(self.epoch));
+        body.varint(u64::from(self.longest_lease_ms(phase)));
         match phase {
             IncarnationPhase::Grace(since) => {
                 body.u8(0);
@@ -202,13 +248,20 @@ impl Incarnation {
     }
 }
 
-/// Who may hold something after an incarnation that went so.
-fn after(epoch: u32, phase: IncarnationPhase) -> Before {
-    match phase {
-        IncarnationPhase::Ended => Before::Nobody,
-        IncarnationPhase::Granting => Before::HoldersSince(epoch),
-        IncarnationPhase::Grace(since) => Before::HoldersSince(since),
+impl Memory {
+    /// Who may hold something after an incarnation that went so.
+    fn leaves(&self) -> Before {
+        let Self { epoch, lease_ms, phase } = *self;
+        match phase {
+            IncarnationPhase::Ended => Before::Nobody,
+            IncarnationPhase::Granting => Before::Holders { since: epoch, lease_ms },
+            IncarnationPhase::Grace(since) => Before::Holders { since, lease_ms },
+        }
     }
+}
+
+fn milliseconds(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
 /// The minute of 2026 and later, at least 1, and what is left of it.
@@ -225,16 +278,20 @@ fn decode(bytes: &[u8]) -> io::Result<Memory> {
         let (version, body) = open_sealed(MAGIC, 1..=VERSION, bytes)?;
         let mut reader = Reader::new(body);
         let epoch = reader.u32()?;
+        let lease_ms = match version {
+            1 | 2 => milliseconds(LEASE_UNKNOWN),
+            _ => reader.u32()?,
+        };
         let at = reader.offset();
         let what = "no state of a lock service";
         let phase = match (version, reader.u8()?) {
-            (2, 0) => IncarnationPhase::Grace(reader.u32()?),
-            (1, 0) | (2, 1) => IncarnationPhase::Granting,
-            (1, 1) | (2, 2) => IncarnationPhase::Ended,
+            (2 | 3, 0) => IncarnationPhase::Grace(reader.u32()?),
+            (1, 0) | (2 | 3, 1) => IncarnationPhase::Granting,
+            (1, 1) | (2 | 3, 2) => IncarnationPhase::Ended,
             _ => return Err(DecodeError::BadValue { at, what }),
         };
         reader.finish()?;
-        Ok(Memory { epoch, phase })
+        Ok(Memory { epoch, lease_ms, phase })
     };
     read().map_err(|error: DecodeError| io::Error::new(ErrorKind::InvalidData, error))
 }
@@ -258,8 +315,23 @@ mod tests {
             + Duration::from_secs(seconds)
     }
 
+    const LEASE_MS: u32 = 10_000;
+
     fn begin(path: &Path, first: bool, now: SystemTime) -> Incarnation {
-        Claim::take(path).unwrap().begin_at(first, now).unwrap()
+        Claim::take(path).unwrap().begin_at(first, LEASE_MS, now).unwrap()
+    }
+
+    /// Begins one on the minute, with leases of at most `lease_ms_max`.
+    fn begin_with(path: &Path, lease_ms_max: u32) -> Incarnation {
+        Claim::take(path)
+            .unwrap()
+            .begin_at(true, lease_ms_max, at(1, 0))
+            .unwrap()
+    }
+
+    fn holders(since: u32) -> Before {
+        let lease_ms = LEASE_MS;
+        Before::Holders { since, lease_ms }
     }
 
     #[test]
@@ -271,7 +343,7 @@ mod tests {
         assert_eq!(Claim::take(&path).unwrap_err().kind(), ErrorKind::AddrInUse);
         drop(first); // As a crash does.
         let second = begin(&path, true, at(7, 1));
-        assert_eq!((second.epoch, second.before), (8, Before::HoldersSince(7)));
+        assert_eq!((second.epoch, second.before), (8, holders(7)));
         second.grants().unwrap();
         second.end_well().unwrap();
         drop(second);
@@ -299,10 +371,10 @@ mod tests {
             (incarnation.epoch, incarnation.before)
         };
         assert_eq!(next(true, false), (1, Before::Nobody));
-        assert_eq!(next(false, false), (2, Before::HoldersSince(1)));
-        assert_eq!(next(false, true), (3, Before::HoldersSince(1)));
-        assert_eq!(next(true, false), (4, Before::HoldersSince(1)));
-        assert_eq!(next(true, true), (5, Before::HoldersSince(4)));
+        assert_eq!(next(false, false), (2, holders(1)));
+        assert_eq!(next(false, true), (3, holders(1)));
+        assert_eq!(next(true, false), (4, holders(1)));
+        assert_eq!(next(true, true), (5, holders(4)));
         assert_eq!(next(false, false), (6, Before::Nobody));
     }
 
@@ -319,23 +391,82 @@ mod tests {
         assert!(here.epoch < there.epoch && there.epoch < elsewhere.epoch);
         let epoch = there.epoch;
         drop(there);
+        assert_eq!(begin(&place("there"), false, at(101, 30)).before, holders(epoch));
+    }
+
+    /// The grace period was as long as the leases of the incarnation that waited: with shorter ones than before it was over, and the lock granted to the next,
+    /// while its holder had seconds left.
+    #[test]
+    fn the_grace_period_is_as_long_as_the_leases_of_those_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("memory");
+        let next = |lease_ms_max, grants: bool| {
+            let incarnation = begin_with(&path, lease_ms_max);
+            if grants {
+                incarnation.grants().unwrap();
+            }
+            incarnation.grace().ms // It ends as by a crash.
+        };
+        assert_eq!(next(10_000, true), 0);
+        assert_eq!(next(2_000, false), 10_000);
         assert_eq!(
-            begin(&place("there"), false, at(101, 30)).before,
-            Before::HoldersSince(epoch)
+            next(3_000, false),
+            10_000,
+            "one that has granted nothing changes nothing"
         );
+        assert_eq!(next(20_000, false), 20_000);
+        assert_eq!(
+            next(2_000, true),
+            20_000,
+            "it may have let holders in again, for so long"
+        );
+        assert_eq!(next(100, false), 2_000, "all older leases are over when it grants");
+        assert_eq!(next(100, true), 2_000);
+        begin_with(&path, 100).end_well().unwrap();
+        assert_eq!(next(100, true), 100, "it ended within its grace period");
+        let last = begin_with(&path, 5_000);
+        last.grants().unwrap();
+        last.end_well().unwrap();
+        drop(last);
+        assert_eq!(next(100, true), 0);
+    }
+
+    #[test]
+    fn what_nobody_knows_of_lasts_ten_seconds_at_least() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("memory");
+        let begin = |lease_ms_max, seconds| {
+            let claim = Claim::take(&path).unwrap();
+            let incarnation = claim.begin_at(false, lease_ms_max, at(1, seconds)).unwrap();
+            incarnation.grace().ms
+        };
+        assert_eq!(begin(2_000, 58), 10_000);
+        assert_eq!(begin(2_000, 59), 10_000, "of the next one, too, if it grants nothing");
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(begin(2_000, 20), 40_000, "it waits for the next minute");
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(begin(90_000, 20), 90_000);
     }
 
     #[test]
     fn the_memory_of_older_services_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("memory");
-        for (ended_well, before) in [(true, Before::Nobody), (false, Before::HoldersSince(5))] {
-            let mut body = Writer::new();
-            body.varint(5);
-            body.bool(ended_well);
-            std::fs::write(&path, seal(MAGIC, 1, &body.finish())).unwrap();
-            let incarnation = begin(&path, false, at(1, 0));
-            assert_eq!((incarnation.epoch, incarnation.before), (6, before));
+        let left: [(u16, &[u8], Before); 5] = [
+            (1, &[5, 1], Before::Nobody),
+            (1, &[5, 0], holders(5)),
+            (2, &[5, 2], Before::Nobody),
+            (2, &[5, 1], holders(5)),
+            (2, &[5, 0, 3], holders(3)),
+        ];
+        for (version, body, before) in left {
+            std::fs::write(&path, seal(MAGIC, version, body)).unwrap();
+            let incarnation = begin_with(&path, 2_000);
+            assert_eq!(
+                (incarnation.epoch, incarnation.before),
+                (6, before),
+                "{version} {body:?}"
+            );
         }
     }
 
@@ -343,7 +474,7 @@ mod tests {
     fn a_damaged_memory_is_an_error_and_no_first_start() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("memory");
-        drop(Claim::take(&path).unwrap().begin(true).unwrap());
+        drop(Claim::take(&path).unwrap().begin(true, LEASE_MS).unwrap());
         let mut bytes = std::fs::read(&path).unwrap();
         *bytes.last_mut().unwrap() ^= 1;
         std::fs::write(&path, bytes).unwrap();

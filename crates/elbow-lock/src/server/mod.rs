@@ -33,9 +33,10 @@ use self::handler::RequestHandler;
 use self::incarnation::{Before, Claim, Incarnation};
 use self::listen::Listener;
 pub use self::listen::Users;
-use self::service::{Grace, Service};
+use self::service::Service;
 use crate::address::Address;
 use crate::credentials::Credentials;
+use crate::lease::LEASE_MS_MIN;
 use crate::shard::Limits;
 
 /// A machine that is out of file descriptors or memory for another connection gets this long to find some.
@@ -57,7 +58,8 @@ pub struct Settings {
     pub users: Users,
     /// By what clients over TCP and it know each other; without, it listens to this machine only.
     pub credentials: Option<Credentials>,
-    /// Longest lease that a client gets, milliseconds. Also how long after a crash holders may come back.
+    /// Longest lease that a client gets, milliseconds, at least [`LEASE_MS_MIN`]. Also how long after a crash holders may come back; longer, if the service before
+    /// gave longer leases.
     pub ttl_ms_max: u32,
     /// Where it remembers its epoch; one service at a time may have it.
     pub memory: PathBuf,
@@ -94,29 +96,34 @@ impl Server {
     /// Takes its memory and begins to listen. Where that fails, the memory is as it was.
     ///
     /// # Errors
-    /// When another service has the memory or the address, when the memory is damaged, or when it would listen to
+    /// When another service has the memory or the address, when the memory is damaged, when its leases would be too short, or when it would listen to
     /// strangers without credentials.
     pub async fn open(settings: Settings) -> io::Result<Self> {
+        let lease_ms_max = settings.ttl_ms_max;
+        if lease_ms_max < LEASE_MS_MIN {
+            let why = format!("leases of {lease_ms_max} ms at most are too short: {LEASE_MS_MIN} ms is the least");
+            return Err(io::Error::new(ErrorKind::InvalidInput, why));
+        }
         let memory = || naming(settings.memory.display().to_string());
         let first = settings.first || settings.listen.iter().all(is_unused);
         let claim = Claim::take(&settings.memory).map_err(memory())?;
         // The socket of a service before is all that tells of it: what it says is written down before another one takes its place.
         let begins_early = claim.is_blank() && !first && settings.listen.iter().any(is_left);
         let begun = match begins_early {
-            true => Ok(claim.begin(first).map_err(memory())?),
+            true => Ok(claim.begin(first, lease_ms_max).map_err(memory())?),
             false => Err(claim),
         };
         let listeners = listen(&settings).await?;
         let metrics = listen_for_metrics(&settings).await?;
         // Nobody was let in yet.
-        let incarnation = begun.or_else(|claim| claim.begin(first).map_err(memory()))?;
-        let grace = grace(incarnation.before, incarnation.epoch, settings.ttl_ms_max);
+        let incarnation = begun.or_else(|claim| claim.begin(first, lease_ms_max).map_err(memory()))?;
+        let grace = incarnation.grace();
         tracing::info!(epoch = incarnation.epoch, grace_ms = grace.ms, "a service begins");
         let service = Service::new(
             settings.shards.max(1),
             incarnation.epoch,
             grace,
-            settings.ttl_ms_max,
+            lease_ms_max,
             &settings.limits,
         )
         .with_warnings(settings.warn);
@@ -305,23 +312,6 @@ fn is_unused(address: &Address) -> bool {
 /// A Unix socket that is there: of a service that has died, unless one listens.
 fn is_left(address: &Address) -> bool {
     matches!(address, Address::Unix(_)) && !is_unused(address)
-}
-
-fn grace(before: Before, epoch: u32, ttl_ms_max: u32) -> Grace {
-    let longest_lease_ms = u64::from(ttl_ms_max);
-    match before {
-        Before::Nobody => Grace::default(),
-        Before::HoldersSince(since) => Grace {
-            ms: longest_lease_ms,
-            since,
-        },
-        Before::Unknown(at_least) => Grace {
-            ms: u64::try_from(at_least.as_millis())
-                .unwrap_or(u64::MAX)
-                .max(longest_lease_ms),
-            since: epoch,
-        },
-    }
 }
 
 /// Waits until nothing is held, at most for `ms_max`; says how many sessions still hold something.

@@ -28,7 +28,7 @@ use super::request_trace;
 use super::session::{ServerSession, ShardIndex};
 use crate::deadlock;
 use crate::hello::{PROTOCOL_NEWEST, UpstreamSilent, Welcome};
-use crate::lease::Leases;
+use crate::lease::{LEASE_MS_MIN, Leases};
 use crate::memory::Memory;
 use crate::message::{
     FileName, LockId, LockRequest, PosixRequest, QueryRequest, ReassertRequest, Refusal, Reply, Request, SessionId,
@@ -58,7 +58,7 @@ pub(crate) struct Service {
     began: Instant,
     last_session: AtomicU64,
     pub(crate) epoch: u32,
-    /// Longest lease, and grace period after a crash.
+    /// Longest lease, and shortest grace period after a crash.
     ttl_ms_max: u32,
     /// When new locks are granted again after a restart, ms; not before `grants`.
     grace_until_ms: AtomicU64,
@@ -425,10 +425,14 @@ impl RequestHandler for Service {
         let now = self.now_ms();
         let ttl_ms = match ttl_ms {
             0 if !peer.is_local => self.ttl_ms_max,
-            asked => asked.min(self.ttl_ms_max),
+            0 => 0,
+            asked => asked.max(LEASE_MS_MIN).min(self.ttl_ms_max),
         };
         info!(session = id.0, name, ttl_ms, uid = peer.uid, "a session begins");
         let member = ServerSession::new(id, name, now, ttl_ms > 0, peer.uid, &self.memory);
+        self.shards.iter().for_each(|shard| shard.lock().open(id));
+        self.sessions.write().insert(id, Arc::clone(&member));
+        // Last: what ends by its lease has to be known, or nothing would end it.
         if ttl_ms > 0 {
             let mut leases = self.leases.lock();
             leases.open(now, id, ttl_ms);
@@ -436,8 +440,6 @@ impl RequestHandler for Service {
             drop(leases);
             self.arm(deadline);
         }
-        self.sessions.write().insert(id, Arc::clone(&member));
-        self.shards.iter().for_each(|shard| shard.lock().open(id));
         self.counters.connections.fetch_add(1, Ordering::Relaxed);
         let welcome = Welcome {
             version: PROTOCOL_NEWEST,
@@ -817,6 +819,17 @@ mod tests {
         [x, y, names[32].clone()]
     }
 
+    /// A lease of 1 ms was over before its session was known, so that nothing ended it any more. The service's own bound goes before.
+    #[test]
+    fn no_lease_is_shorter_than_its_client_can_be_scheduled() {
+        let service = Service::new(1, 1, Grace::default(), 10_000, &Limits::default());
+        let granted = |asked| service.open("test".to_owned(), asked, PEER).unwrap().1.ttl_ms;
+        assert_eq!(
+            [0, 1, 99, 100, 500, 20_000].map(granted),
+            [0, 100, 100, 100, 500, 10_000]
+        );
+    }
+
     /// One number for two requests that wait in two shards: what was found in a circle in the one was granted or refused in the other. What is held is in
     /// the way of that one, and the service aborted; any client could do so.
     #[test]
@@ -874,19 +887,6 @@ mod tests {
         service.each_shard(Shard::check);
     }
 
-    /// The number of a lock that is held names that lock, whatever file it is used for again.
-    #[test]
-    fn a_number_that_is_in_use_is_refused_on_any_file() {
-        let service = Service::new(8, 1, Grace::default(), 10_000, &Limits::default());
-        let (member, _) = service.open("test".to_owned(), 0, PEER).unwrap();
-        drop(service.apply(&member, lock(1, b"/f"), KnownOverlaps::default()));
-        assert!(matches!(sent(&service, &member)[..], [Reply::Granted { .. }]));
-        for number in 0..50 {
-            let file = if number == 0 {
-                "/f".to_owned()
-            } else {
-                format!("/f{number}")
-            };
     /// A list lock that was refused for the number of a POSIX request left its place behind: the number could not be used for other files again, and the place was
     /// kept for as long as the session.
     #[test]
@@ -915,6 +915,19 @@ mod tests {
         ));
     }
 
+    /// The number of a lock that is held names that lock, whatever file it is used for again.
+    #[test]
+    fn a_number_that_is_in_use_is_refused_on_any_file() {
+        let service = Service::new(8, 1, Grace::default(), 10_000, &Limits::default());
+        let (member, _) = service.open("test".to_owned(), 0, PEER).unwrap();
+        drop(service.apply(&member, lock(1, b"/f"), KnownOverlaps::default()));
+        assert!(matches!(sent(&service, &member)[..], [Reply::Granted { .. }]));
+        for number in 0..50 {
+            let file = if number == 0 {
+                "/f".to_owned()
+            } else {
+                format!("/f{number}")
+            };
             drop(service.apply(&member, lock(1, file.as_bytes()), KnownOverlaps::default()));
             let why = Refusal::Duplicate;
             assert_eq!(

@@ -74,6 +74,8 @@ pub(crate) struct Client {
     farewells: Vec<(LinkNumber, LinkId)>,
     /// When the renewer runs next.
     renew_ms: u64,
+    /// What it was granted at last.
+    lease_ms: u32,
     workers: Vec<Worker>,
     has_left: bool,
     /// For one that never looks at the clock: when its link was opened.
@@ -160,6 +162,7 @@ impl Client {
             sending: Default::default(),
             farewells: Vec::new(),
             renew_ms: u64::MAX,
+            lease_ms: 0,
             workers: (0..WORKERS).map(worker).collect(),
             has_left: false,
             stopped_clock_ms: 0,
@@ -246,6 +249,7 @@ impl Client {
 
     fn welcome(&mut self, now_ms: u64, link: LinkId, sent_ms: u64, opened: Opened) {
         self.stopped_clock_ms = sent_ms;
+        self.lease_ms = opened.ttl_ms;
         self.renew_ms = match opened.ttl_ms {
             0 => u64::MAX,
             ttl_ms => now_ms + u64::from(ttl_ms / 4),
@@ -575,7 +579,7 @@ impl Client {
             _ => {}
         }
         if self.renew_ms <= now_ms && self.is_up() {
-            self.renew_ms = now_ms + u64::from(TTL_MS / 4);
+            self.renew_ms = now_ms + u64::from(self.lease_ms / 4);
             let clock_ms = self.clock(now_ms);
             let renewal = self.core.as_mut().and_then(|core| core.renewal(clock_ms));
             self.send(now_ms, RENEWER, renewal);
@@ -704,6 +708,7 @@ impl Node for Client {
                     ttl_ms,
                     epoch,
                     grace_ms,
+                    grace_ms_max,
                 },
                 &Transport::Hello { link: ours, sent_ms },
             ) if ours == link => {
@@ -712,7 +717,7 @@ impl Node for Client {
                     ttl_ms,
                     epoch,
                     grace_ms,
-                    grace_ms_max: TTL_MS,
+                    grace_ms_max,
                 };
                 self.welcome(now_ms, link, sent_ms, opened);
             }

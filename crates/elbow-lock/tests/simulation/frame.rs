@@ -9,7 +9,12 @@ use crate::world::Hello;
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
     Hello(Hello),
-    Welcome { ttl_ms: u32, epoch: u32, grace_ms: u32 },
+    Welcome {
+        ttl_ms: u32,
+        epoch: u32,
+        grace_ms: u32,
+        grace_ms_max: u32,
+    },
     Request(Request),
     Reply(Reply),
 }
@@ -23,17 +28,18 @@ pub(crate) fn append(bytes: &mut Vec<u8>, message: &Message) {
     match message {
         Message::Request(request) => wire::append_request(bytes, request),
         Message::Reply(reply) => wire::append_reply(bytes, reply),
-        Message::Hello(Hello { is_proxy, ttl_ms }) => own(bytes, HELLO, [*ttl_ms, u32::from(*is_proxy), 0]),
+        Message::Hello(Hello { is_proxy, ttl_ms }) => own(bytes, HELLO, [*ttl_ms, u32::from(*is_proxy), 0, 0]),
         Message::Welcome {
             ttl_ms,
             epoch,
             grace_ms,
-        } => own(bytes, WELCOME, [*ttl_ms, *epoch, *grace_ms]),
+            grace_ms_max,
+        } => own(bytes, WELCOME, [*ttl_ms, *epoch, *grace_ms, *grace_ms_max]),
     }
 }
 
-fn own(bytes: &mut Vec<u8>, mode: u8, numbers: [u32; 3]) {
-    bytes.extend(13_u32.to_le_bytes());
+fn own(bytes: &mut Vec<u8>, mode: u8, numbers: [u32; 4]) {
+    bytes.extend(17_u32.to_le_bytes());
     bytes.push(mode);
     bytes.extend(numbers.into_iter().flat_map(u32::to_le_bytes));
 }
@@ -50,6 +56,7 @@ pub(crate) fn decode(payload: &[u8], end: usize) -> Message {
             ttl_ms: number(0),
             epoch: number(1),
             grace_ms: number(2),
+            grace_ms_max: number(3),
         },
         (_, 1) => Message::Request(wire::decode_request(payload).expect("a request of ours")),
         _ => Message::Reply(wire::decode_reply(payload).expect("a reply of ours")),

@@ -43,8 +43,10 @@ use support::naive::Flaw;
 use support::{cases_to_fail, for_each_seed};
 use world::{Fault, World};
 
-/// The lease of every session.
+/// The lease that everybody asks for, and the longest that a service gives.
 pub(crate) const TTL_MS: u32 = 800;
+/// What some services give at most: the margin of these has room for wrong clocks, too.
+const TTL_MS_MIN: u32 = 400;
 /// Nodes: the service, clients of its own, a proxy and its clients.
 const SERVICE: usize = 0;
 const CLIENTS: std::ops::RangeInclusive<usize> = 1..=2;
@@ -66,6 +68,8 @@ struct Planted {
     service: Trust,
     /// A service that has lost its memory begins as if there had been none: a bug.
     assumes_first: bool,
+    /// A service waits as long as its own leases are, not as long as those of the one before: a bug.
+    forgets_leases: bool,
     /// A service lets hold again what any incarnation before has granted, not noting that others have granted since: a bug, in the real shard.
     notes_no_grants: bool,
 }
@@ -76,6 +80,7 @@ const SOUND: Planted = Planted {
     proxy: ProxyFlaw::None,
     service: Trust::Deaths,
     assumes_first: false,
+    forgets_leases: false,
     notes_no_grants: false,
 };
 
@@ -132,12 +137,24 @@ fn node_maker(
     Box::new(move |id, now_ms| match id {
         SERVICE => {
             let was_in_grace = checker.borrow().in_grace();
-            memory.begin(was_in_grace, rng.random_bool(0.2), planted.assumes_first);
-            let grace_until_ms = if memory.is_first { 0 } else { now_ms + u64::from(TTL_MS) };
+            let ttl_ms = if rng.random_bool(0.25) { TTL_MS_MIN } else { TTL_MS };
+            let grace_ms = memory.begin(was_in_grace, rng.random_bool(0.2), ttl_ms, planted);
+            let grace_until_ms = if memory.is_first {
+                0
+            } else {
+                now_ms + u64::from(grace_ms)
+            };
             let held_since = if planted.notes_no_grants { 0 } else { memory.held_since };
             let locks = Locks::new(planted.table, memory.epoch, grace_until_ms, held_since);
             let (trust, checker) = (planted.service, Rc::clone(&checker));
-            Box::new(Service::new(locks, memory.epoch, grace_until_ms, trust, checker))
+            Box::new(Service::new(
+                locks,
+                memory.epoch,
+                ttl_ms,
+                grace_until_ms,
+                trust,
+                checker,
+            ))
         }
         PROXY => {
             incarnation += 1;
@@ -163,12 +180,24 @@ struct Memory {
     /// Locks of these and later epochs may be asserted.
     held_since: u32,
     is_first: bool,
+    /// The longest lease of the last service.
+    ttl_ms: u32,
+    /// How long its grace period was: as long as any lease from before it or of its own.
+    grace_ms: u32,
 }
 
 impl Memory {
     /// A service begins; with `is_lost`, on another machine, where it knows nothing and lets nobody assert anything.
-    fn begin(&mut self, was_in_grace: bool, is_lost: bool, assumes_first: bool) {
-        self.is_first = self.epoch == 0 || is_lost && assumes_first;
+    /// Returns how long its grace period is.
+    fn begin(&mut self, was_in_grace: bool, is_lost: bool, ttl_ms: u32, planted: Planted) -> u32 {
+        self.is_first = self.epoch == 0 || is_lost && planted.assumes_first;
+        let before_ms = match (is_lost, was_in_grace) {
+            _ if planted.forgets_leases => 0,
+            (true, _) => TTL_MS, // As long as any of which nothing is known.
+            (false, true) => self.grace_ms,
+            (false, false) => self.ttl_ms,
+        };
+        (self.ttl_ms, self.grace_ms) = (ttl_ms, ttl_ms.max(before_ms));
         if self.is_first {
             (self.epoch, self.held_since) = (1, 0);
         } else if is_lost {
@@ -180,6 +209,7 @@ impl Memory {
             }
             self.epoch += 1;
         }
+        self.grace_ms
     }
 }
 
@@ -191,14 +221,17 @@ enum FaultScope {
     AtProxy,
     /// A client without a lease stands still while the service dies, grants to others, and dies again.
     UnseenIncarnations,
+    /// A client with a lease stands still while the service dies, and goes on before that lease is over, when the grace period of one with shorter leases may be.
+    SeenTooLate,
 }
 
 impl FaultScope {
     fn any(rng: &mut StdRng) -> Self {
-        match rng.random_range(0..10) {
+        match rng.random_range(0..11) {
             0..5 => Self::Anywhere,
             5..8 => Self::AtProxy,
-            _ => Self::UnseenIncarnations,
+            8..10 => Self::UnseenIncarnations,
+            _ => Self::SeenTooLate,
         }
     }
 
@@ -206,6 +239,7 @@ impl FaultScope {
         match self {
             Self::Anywhere | Self::AtProxy => plan_random(rng, world, self),
             Self::UnseenIncarnations => plan_unseen_incarnations(rng, world),
+            Self::SeenTooLate => plan_seen_too_late(rng, world),
         }
         for _ in 0..rng.random_range(0..3) {
             let at = rng.random_range(0..TROUBLE_MS);
@@ -256,6 +290,15 @@ fn plan_unseen_incarnations(rng: &mut StdRng, world: &mut World) {
     );
     world.schedule(first_death, Fault::Kill(SERVICE, Some(restarted_after)));
     world.schedule(second_death, Fault::Kill(SERVICE, Some(rng.random_range(0..50))));
+}
+
+fn plan_seen_too_late(rng: &mut StdRng, world: &mut World) {
+    let stops = rng.random_range(100..1_500);
+    let client = rng.random_range(CLIENTS);
+    let longest = u64::from(TTL_MS);
+    world.schedule(stops, Fault::Pause(client, rng.random_range(longest / 2..longest)));
+    let death = stops + rng.random_range(0..longest / 8);
+    world.schedule(death, Fault::Kill(SERVICE, Some(rng.random_range(0..20))));
 }
 
 #[test]
@@ -315,6 +358,10 @@ fn the_simulation_finds_planted_bugs() {
         assumes_first: true,
         ..SOUND
     };
+    let impatient = Planted {
+        forgets_leases: true,
+        ..SOUND
+    };
     let planted = [
         table(Flaw::IgnoresQueue),
         table(Flaw::ForgetsToWakeOnCancel),
@@ -335,6 +382,7 @@ fn the_simulation_finds_planted_bugs() {
         real(FaultScope::Anywhere, believed),
         real(FaultScope::Anywhere, old_grants),
         real(FaultScope::Anywhere, forgetful),
+        real(FaultScope::SeenTooLate, impatient),
         real(FaultScope::UnseenIncarnations, revived_by_shards),
         in_the_gate(revived),
         in_the_gate(revived_by_shards),

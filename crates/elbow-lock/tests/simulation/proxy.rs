@@ -44,6 +44,7 @@ enum Upstream {
         link: LinkId,
         relay: Box<Relay>,
         epoch: u32,
+        grace_ms_max: u32,
         lonely_since_ms: u64,
     },
 }
@@ -88,7 +89,13 @@ impl Proxy {
     fn hello(&mut self, now_ms: u64, link: LinkId, out: &mut Out) {
         self.last_session += 1;
         let (session, flaw) = (SessionId(self.last_session), self.flaw);
-        let Upstream::Up { relay, epoch, .. } = &mut self.upstream else {
+        let Upstream::Up {
+            relay,
+            epoch,
+            grace_ms_max,
+            ..
+        } = &mut self.upstream
+        else {
             out.close(link); // Nobody listens.
             return self.connect(now_ms, out);
         };
@@ -100,7 +107,7 @@ impl Proxy {
                 } else {
                     ttl_ms
                 };
-                let epoch = *epoch;
+                let (epoch, grace_ms_max) = (*epoch, *grace_ms_max);
                 self.clients.insert(link, session);
                 out.send(
                     link,
@@ -108,6 +115,7 @@ impl Proxy {
                         ttl_ms,
                         epoch,
                         grace_ms,
+                        grace_ms_max,
                     },
                 );
             }
@@ -186,6 +194,7 @@ impl Node for Proxy {
                 ttl_ms,
                 epoch,
                 grace_ms,
+                grace_ms_max,
             } => {
                 if let Upstream::Hello { link, sent_ms } = self.upstream {
                     let relay = Box::new(Relay::new(sent_ms, ttl_ms, grace_ms));
@@ -193,6 +202,7 @@ impl Node for Proxy {
                         link,
                         relay,
                         epoch,
+                        grace_ms_max,
                         lonely_since_ms: now_ms,
                     };
                 }

@@ -158,6 +158,8 @@ pub(crate) enum Trust {
 /// One incarnation of the service.
 pub(crate) struct Service {
     epoch: u32,
+    /// The longest lease that it gives.
+    ttl_ms_max: u32,
     grace_until_ms: u64,
     locks: Locks,
     leases: Leases,
@@ -175,6 +177,7 @@ impl Service {
     pub(crate) fn new(
         locks: Locks,
         epoch: u32,
+        ttl_ms_max: u32,
         grace_until_ms: u64,
         trust: Trust,
         checker: Rc<RefCell<Checker>>,
@@ -182,6 +185,7 @@ impl Service {
         checker.borrow_mut().restarted(grace_until_ms > 0);
         Self {
             epoch,
+            ttl_ms_max,
             grace_until_ms,
             locks,
             leases: Leases::new(),
@@ -200,8 +204,9 @@ impl Service {
         if hello.is_proxy {
             self.proxies.insert(session);
         }
-        if hello.ttl_ms > 0 {
-            self.leases.open(now_ms, session, hello.ttl_ms);
+        let ttl_ms = hello.ttl_ms.min(self.ttl_ms_max);
+        if ttl_ms > 0 {
+            self.leases.open(now_ms, session, ttl_ms);
         }
         self.locks.open(session);
         self.sessions.insert(link, session);
@@ -209,9 +214,10 @@ impl Service {
         out.send(
             link,
             Message::Welcome {
-                ttl_ms: hello.ttl_ms,
+                ttl_ms,
                 epoch: self.epoch,
                 grace_ms,
+                grace_ms_max: self.ttl_ms_max,
             },
         );
     }
