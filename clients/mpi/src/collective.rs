@@ -64,7 +64,7 @@ pub(crate) fn collective(
         return transfer.independent(native, file, atomic);
     }
     let mine = transfer.cover(native, file, atomic);
-    let offers = file.group.gather(native, &offer(&mine))?;
+    let offers = file.group.gather(native, &offer(&mine), atomic.gathered_bytes_max)?;
     let plan = if file.group.leads() {
         plan(transfer, atomic, &offers)
     } else {

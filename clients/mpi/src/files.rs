@@ -59,6 +59,8 @@ pub(crate) struct Atomic {
     client: Client,
     name: FileName,
     granularity: Mode,
+    /// See [`group::gathered_bytes_max`].
+    pub(crate) gathered_bytes_max: u64,
     view: Mutex<Option<Arc<View>>>,
     /// The library's own hints, put back when atomic mode ends.
     hints: hints::PreviousHint,
@@ -186,12 +188,14 @@ impl OpenFile {
         };
         presence::is_known()?;
         let (name, hints, client, granularity) = (name?, hints?, client()?, granularity::from_environment()?);
+        let gathered_bytes_max = group::gathered_bytes_max()?;
         let sieving = sieving::from_environment()?.unless_hinted(hints.forbid_sieving());
         let shadow = (sieving != Sieving::Never).then(|| self.shadow(native, own_communicator.ok()?));
         Ok(Some(Arc::new(Atomic {
             client,
             name,
             granularity,
+            gathered_bytes_max,
             view: Mutex::default(),
             hints,
             sieving,

@@ -8,6 +8,25 @@ use crate::abi::Handle;
 use crate::error::MpiError;
 use crate::native::{Native, call};
 
+const VARIABLE: &str = "ELBOW_MPI_GATHERED";
+
+/// How long, in bytes, the descriptions of one access by all processes may be together; `ELBOW_MPI_GATHERED` in the environment of rank 0 says less.
+///
+/// # Errors
+/// It says something that is none.
+pub(crate) fn gathered_bytes_max() -> Result<u64, MpiError> {
+    match std::env::var(VARIABLE) {
+        Err(std::env::VarError::NotPresent) => Ok(c_int::MAX as u64),
+        Ok(text) => gathered(&text),
+        Err(error) => Err(MpiError::Unsupported(format!("{VARIABLE}: {error}"))),
+    }
+}
+
+fn gathered(text: &str) -> Result<u64, MpiError> {
+    let wrong = |_| MpiError::Unsupported(format!("{VARIABLE} is `{text}`; it may be a number of bytes"));
+    text.parse().map_err(wrong)
+}
+
 /// The processes that opened a file together.
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -63,17 +82,22 @@ impl Group {
         self.rank == 0
     }
 
-    /// Sends `mine` to rank 0, which gets everybody's, by rank; the others get nothing.
+    /// Sends `mine` to rank 0, which gets everybody's, by rank; the others get nothing. All together are at most `bytes_max` long, as rank 0 has it, and no longer
+    /// than an `int` can say.
     ///
     /// # Errors
-    /// The library's; or all together are longer than an `int` can say.
-    pub(crate) fn gather(&self, native: &Native, mine: &[u8]) -> Result<Vec<Vec<u8>>, MpiError> {
+    /// The library's; or all together are longer. Then it is an error on every rank, and nobody waits for the others.
+    pub(crate) fn gather(&self, native: &Native, mine: &[u8], bytes_max: u64) -> Result<Vec<Vec<u8>>, MpiError> {
         let lengths = self.gather_numbers(native, mine.len() as u64)?;
-        let total: u64 = lengths.iter().sum();
-        if total > c_int::MAX as u64 {
-            return Err(MpiError::Unsupported(
-                "descriptions of one access by all processes of more than 2 GiB".into(),
-            ));
+        let total: u64 = lengths.iter().fold(0, |total, length| total.saturating_add(*length));
+        let bytes_max = bytes_max.min(c_int::MAX as u64);
+        if self.share_number(native, u64::from(total <= bytes_max))? == 0 {
+            return Err(match self.leads() {
+                true => MpiError::Unsupported(format!(
+                    "descriptions of one access by all processes of {total} bytes, which are more than {bytes_max}"
+                )),
+                false => MpiError::Elsewhere,
+            });
         }
         let counts: Vec<c_int> = lengths.iter().map(|length| *length as c_int).collect();
         let begins: Vec<c_int> = counts
@@ -142,4 +166,15 @@ impl Group {
 pub(crate) fn free(native: &Native, comm: Handle) {
     let mut stored = native.abi.stored(comm);
     call!(native, "PMPI_Comm_free", &raw mut stored => *mut usize);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_gathered_is_a_number_of_bytes() {
+        assert_eq!(gathered("65536").unwrap(), 65_536);
+        assert!(gathered("64K").unwrap_err().to_string().contains("a number of bytes"));
+    }
 }

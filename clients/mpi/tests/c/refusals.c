@@ -4,6 +4,7 @@
  *     refusals FILE without-service    there is no lock service: atomic mode is refused on all ranks, nonatomic mode works
  *     refusals FILE with-service       there is one: a view whose file type cannot be locked exactly is refused
  *     refusals FILE service-gone       it goes away, after FILE.ready was made and before FILE.gone is there: no I/O
+ *     refusals FILE long-description   there is one; of what rank 1 would write more has to be said than may be (ELBOW_MPI_GATHERED): refused on all ranks
  *     refusals FILE started-past       MPI_Init never came to the library: atomic mode is refused on all ranks
  *
  * Prints "refused as it should be", or what is wrong.
@@ -95,6 +96,29 @@ static void service_gone(MPI_File file, const char *path) {
     must_be_empty(file);
 }
 
+static void long_description(MPI_File file) {
+    enum { BLOCKS = 200 };
+    int begins[BLOCKS], lengths[BLOCKS], bytes = 0;
+    static char data[3 * BLOCKS];
+    MPI_Datatype type;
+    MPI_Status status;
+    for (int block = 0; block < BLOCKS; block++) {
+        begins[block] = 16 * block + block * block % 7;
+        lengths[block] = 1 + block % 3;
+        bytes += lengths[block];
+    }
+    CHECK(MPI_Type_indexed(BLOCKS, lengths, begins, MPI_CHAR, &type));
+    CHECK(MPI_Type_commit(&type));
+    CHECK(MPI_File_set_atomicity(file, 1));
+    CHECK(MPI_File_set_view(file, 0, MPI_CHAR, rank == 1 ? type : MPI_CHAR, "native", MPI_INFO_NULL));
+    must_be_refused(MPI_File_write_at_all(file, 0, data, rank == 1 ? bytes : 1, MPI_CHAR, &status), "write_at_all with a long description");
+    must_be_empty(file);
+    CHECK(MPI_File_set_view(file, 0, MPI_CHAR, MPI_CHAR, "native", MPI_INFO_NULL));
+    CHECK(MPI_File_write_at_all(file, 2 * rank, "yy", 2, MPI_CHAR, &status));
+    CHECK(MPI_File_set_atomicity(file, 0));
+    CHECK(MPI_Type_free(&type));
+}
+
 /* MPI_Init of the MPI library itself. */
 static int init_past(int *argc, char ***argv) {
     Dl_info mpi;
@@ -114,6 +138,8 @@ int main(int argc, char **argv) {
         must_be_refused(MPI_File_set_atomicity(file, 1), "atomic mode of who was started past the library");
     else if (strcmp(argv[2], "without-service") == 0)
         without_service(file);
+    else if (strcmp(argv[2], "long-description") == 0)
+        long_description(file);
     else if (strcmp(argv[2], "service-gone") == 0)
         service_gone(file, argv[1]);
     else

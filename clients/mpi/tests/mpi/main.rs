@@ -345,6 +345,30 @@ fn what_cannot_be_locked_is_refused() {
     }
 }
 
+/// Rank 0 alone knew that more had to be said than one message can: it returned, and the others waited for it in `MPI_Gatherv` for ever.
+#[test]
+fn what_is_too_long_to_be_said_is_refused_on_all_ranks() {
+    let testbed = Testbed::new();
+    let service = Service::start(testbed.path());
+    for mpi in implementations::installed() {
+        let program = mpi.compile("c/refusals.c", testbed.path());
+        let how = Run {
+            ranks: 3,
+            service: Some(&service.url),
+            variable: Some(("ELBOW_MPI_GATHERED", "200")),
+            ..Run::default()
+        };
+        let output = testbed.run(&mpi, how, &program, &["long-description"]);
+        let is_told = output.printed.contains("bytes, which are more than 200");
+        assert!(
+            is_told && output.printed.contains("refused as it should be"),
+            "{}: {}",
+            mpi.name,
+            output.printed
+        );
+    }
+}
+
 /// A process whose lock service is gone gets an error before its next I/O, and so do those that are with it in a collective access.
 #[test]
 fn no_byte_is_written_when_the_service_is_gone() {

@@ -192,6 +192,12 @@ const ENVIRONMENT: &[Entry] = &[
         MPI,
     ),
     (
+        "ELBOW_MPI_GATHERED",
+        "How many bytes the ranks may need to say what one collective access of all of them covers; one that needs more is refused on \
+      all ranks. 2147483647 when it is not set.",
+        MPI,
+    ),
+    (
         "ELBOW_MPI_PATIENCE",
         "How many seconds MPI_Init waits for a sign of the other ranks that they have the library; 30 when it is not set.",
         MPI,
