@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use elbow_lock::server::Users;
-use elbow_lock::{Address, Identity};
+use elbow_lock::{Address, Identity, LEASE_MS_MIN};
 
 use crate::size;
 use crate::size::SizeError;
@@ -410,8 +410,9 @@ pub(crate) struct ServeArgs {
     /// Where to listen: unix:PATH or tcp:HOST:PORT; may be repeated.
     #[arg(long, value_name = "URL", required = true)]
     pub(super) listen: Vec<Address>,
-    /// Longest time that locks outlive their client's last message; also the grace period after a crash.
-    #[arg(long, value_name = "TIME", value_parser = milliseconds, default_value = "10s")]
+    /// Longest time that locks outlive their client's last message, 100ms or more; also the grace period after a crash, which is longer if that of the
+    /// service before was.
+    #[arg(long, value_name = "TIME", value_parser = lease, default_value = "10s")]
     pub(super) ttl: u32,
     /// What clients over TCP and the service know each other by, needed wherever other machines can come: a file with a key that all
     /// have, or a directory with certificates: the authority's in ca.pem, the service's own in cert.pem, its private key in key.pem.
@@ -465,8 +466,8 @@ pub(crate) struct ProxyArgs {
     pub(super) listen: Address,
     #[command(flatten)]
     pub(super) service: ServiceArgs,
-    /// How long locks outlive the proxy's last message [default: 10s].
-    #[arg(long, value_name = "TIME", value_parser = milliseconds)]
+    /// How long locks outlive the proxy's last message, 100ms or more [default: 10s].
+    #[arg(long, value_name = "TIME", value_parser = lease)]
     pub(super) ttl: Option<u32>,
     /// Whose processes may use the socket.
     #[arg(long, value_enum, default_value_t = WhichUsers::Same)]
@@ -510,6 +511,10 @@ enum ArgError {
     RequestSize(String),
     #[error("`{0}` is no time; write 500ms, 10s, 5m or 1h")]
     NoTime(String),
+    #[error(
+        "locks that outlive a client's last message by `{0}` are lost while it is alive; write {LEASE_MS_MIN}ms or more"
+    )]
+    ShortLease(String),
     #[error("`{0}` is too long")]
     TooLong(String),
 }
@@ -537,6 +542,14 @@ fn request_size(text: &str) -> Result<u64, ArgError> {
 /// A number of things of which there has to be one.
 fn at_least_one() -> impl TypedValueParser<Value = usize> {
     clap::value_parser!(u32).range(1..).map(|number| number as usize)
+}
+
+/// A time for which a client that is alive is heard in any case.
+fn lease(text: &str) -> Result<u32, ArgError> {
+    match milliseconds(text)? {
+        ..LEASE_MS_MIN => Err(ArgError::ShortLease(text.to_owned())),
+        time_ms => Ok(time_ms),
+    }
 }
 
 /// A time with its unit.
@@ -569,6 +582,17 @@ mod tests {
         assert!(range("0:0").is_err());
         assert!(range("1.5:10").is_err());
         assert!(range("-1:5").is_err());
+    }
+
+    /// `--ttl 0s` was taken: all that a client over TCP had locked was others' at once.
+    #[test]
+    fn leases_are_long_enough_to_be_renewed() {
+        assert_eq!(lease("100ms"), Ok(100));
+        assert_eq!(lease("10s"), Ok(10_000));
+        for short in ["0s", "0ms", "99ms"] {
+            let error = lease(short).unwrap_err().to_string();
+            assert!(error.contains(short) && error.contains("100ms or more"), "{error}");
+        }
     }
 
     #[test]

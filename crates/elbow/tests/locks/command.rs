@@ -238,6 +238,22 @@ fn a_service_that_could_not_begin_leaves_word_of_the_one_before_it() {
     assert!(lockd.grace_left_ms() > 0, "nobody was waited for");
 }
 
+/// With `--ttl 0s` a lock over TCP was another's at once, and its holder was told nothing of it.
+#[test]
+fn leases_that_nobody_can_renew_are_refused() {
+    for short in ["0s", "99ms"] {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = format!("unix:{}/socket", directory.path().display());
+        for command in [&["serve"][..], &["proxy", "--server", "unix:/nowhere"]] {
+            let mut elbow = Command::new(env!("CARGO_BIN_EXE_elbow"));
+            let words = ["--listen", &socket, "--ttl", short];
+            let (code, _, error) = run(elbow.arg("lockd").args(command).args(words));
+            assert_eq!(code, Some(125), "{command:?}: {error}");
+            assert!(error.contains(short) && error.contains("100ms or more"), "{error}");
+        }
+    }
+}
+
 /// It went on for ever, in a pipe that nobody read.
 #[test]
 fn top_ends_when_nobody_reads_it_any_more() {

@@ -253,6 +253,29 @@ fn a_command_that_ends_right_after_its_lock_was_lost_has_not_worked() {
 
 const UNTIL_TOLD: &str = "trap 'exit 3' TERM; touch began; while :; do sleep 0.02; done";
 
+/// Its grace period was as long as its own leases: then the lock was another's, while its holder, who was told of longer ones, went on.
+#[test]
+fn a_service_with_shorter_leases_waits_for_those_of_the_one_before() {
+    let mut lockd = Lockd::start(&["--listen", "tcp:127.0.0.1:0", "--ttl", "5m"]);
+    let holder = Client::connect(&lockd.addresses[1].to_string()).unwrap();
+    let hold = holder
+        .lock("/f", Footprint::whole(), LockMode::Exclusive, Wait::Try)
+        .unwrap();
+    let token = hold.token();
+    for _ in 0..2 {
+        lockd.kill();
+        lockd.start_again_with("--ttl", "500ms");
+        let left_ms = lockd.grace_left_ms();
+        assert!(left_ms > 200_000, "{left_ms} ms of five minutes");
+    }
+    std::thread::sleep(Duration::from_secs(1)); // Its own leases would be over.
+    let refused = lockd
+        .client()
+        .lock("/f", Footprint::whole(), LockMode::Exclusive, Wait::Try);
+    assert!(refused.is_err(), "granted with a token after {}", token.0);
+    drop((hold, holder));
+}
+
 /// The service says that it is held before who asked has heard of it: stopped then, that one would ask again.
 fn until_command_runs(lockd: &Lockd) {
     until("its command runs", || lockd.directory.path().join("began").exists());

@@ -57,6 +57,13 @@ impl Lockd {
         (self.child, self._said, self.addresses) = spawn(&self.arguments);
     }
 
+    /// As [`start_again`](Self::start_again), with another value of an option that it was started with.
+    pub(crate) fn start_again_with(&mut self, option: &str, value: &str) {
+        let at = self.arguments.iter().position(|word| word == option).unwrap();
+        value.clone_into(&mut self.arguments[at + 1]);
+        self.start_again();
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
