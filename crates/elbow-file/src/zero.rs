@@ -50,7 +50,8 @@ const OFFSET_MAX: u64 = i64::MAX as u64;
 /// Zeroes `n` bytes at the file offset, which advances as with write(2). Gives the bytes zeroed: fewer than `n` only
 /// on a full disk, where the next call gives the error.
 ///
-/// With `O_APPEND`, `n` zeros are appended, as write(2) would do it.
+/// With `O_APPEND`, `n` zeros are appended, as write(2) would do it. They are holes where the file can be opened once more (`/proc/self/fd`), so that
+/// nobody else moves the offset; else they stay blocks.
 ///
 /// ```
 /// use std::io::{Read, Seek, Write};
@@ -70,8 +71,9 @@ const OFFSET_MAX: u64 = i64::MAX as u64;
 /// a file can hold. ENOSPC, EDQUOT: a full disk. EPERM: the file is immutable, append-only or sealed. Others are those of the disk.
 pub fn zero(fd: impl AsFd, n: u64) -> io::Result<u64> {
     let fd = fd.as_fd();
-    if writable(fd)?.contains(OFlags::APPEND) {
-        return Ok(appended::append(fd, n)?);
+    let flags = writable(fd)?;
+    if flags.contains(OFlags::APPEND) {
+        return Ok(appended::append(fd, flags, n)?);
     }
     regular(Handle::lent(fd, |file| RealStorage.stat_handle(file))?.kind)?; // a device has an offset of its own mind
     let taken = i64::try_from(n).map_err(|_| Errno::FBIG)?;

@@ -202,6 +202,62 @@ fn an_appending_descriptor_appends_zeros() {
     }
 }
 
+/// Where our zeros are was asked of the offset, which the other thread had moved.
+#[test]
+fn nothing_is_lost_of_what_two_threads_append_through_one_open_file() {
+    const LINES: usize = 20_000;
+    for disk in PUNCHING.into_iter().filter_map(Disk::new) {
+        let path = disk.path("f");
+        file_with(&path, b"");
+        let file = File::options().append(true).open(&path).unwrap();
+        let is_over = AtomicBool::new(false);
+        let zeros = std::thread::scope(|scope| {
+            let zeroing = scope.spawn(|| {
+                let mut zeros = 0;
+                while zeros == 0 || !is_over.load(Ordering::SeqCst) && zeros < 64 {
+                    assert_eq!(zero(&file, MIB).unwrap(), MIB);
+                    zeros += 1;
+                }
+                zeros
+            });
+            for number in 0..LINES {
+                (&file).write_all(format!("line {number:08}\n").as_bytes()).unwrap();
+            }
+            is_over.store(true, Ordering::SeqCst);
+            zeroing.join().unwrap()
+        });
+        let content = content(&path);
+        let lines = content.split(|&byte| byte == 0 || byte == b'\n');
+        let lines: Vec<&[u8]> = lines.filter(|line| !line.is_empty()).collect();
+        let expected: Vec<String> = (0..LINES).map(|number| format!("line {number:08}")).collect();
+        let is_kept = lines.iter().copied().eq(expected.iter().map(String::as_bytes));
+        assert!(is_kept, "{}: {} of {LINES} lines", disk.kind, lines.len());
+        assert_eq!(content.len() as u64, zeros * MIB + LINES as u64 * 14, "{}", disk.kind);
+    }
+}
+
+/// Whoever closes any open file of an inode loses the record locks (fcntl(2)) of its process there.
+#[test]
+fn an_appending_process_keeps_its_record_locks() {
+    let (dir, _) = scratch();
+    let path = dir.path().join("f");
+    file_with(&path, b"abc");
+    let file = File::options().append(true).open(&path).unwrap();
+    let inode = format!(":{} ", file.metadata().unwrap().ino());
+    let locks = || {
+        let all = std::fs::read_to_string("/proc/locks").unwrap();
+        all.lines()
+            .filter(|line| line.contains("POSIX") && line.contains(&inode))
+            .count()
+    };
+    rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    assert_eq!(locks(), 1);
+    assert_eq!(zero(&file, MIB).unwrap(), MIB);
+    assert_eq!(locks(), 1);
+    let end = (&file).stream_position().unwrap();
+    assert_eq!(end, MIB + 3);
+}
+
 #[test]
 fn mistakes_are_told_as_write_tells_them() {
     let (dir, _) = scratch();
