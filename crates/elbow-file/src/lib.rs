@@ -10,6 +10,7 @@
 
 mod acl;
 mod blocks;
+mod content;
 pub mod dig;
 mod direct;
 pub mod double;
@@ -30,6 +31,7 @@ pub mod zero;
 pub mod zoned;
 
 pub use acl::{ACCESS_ACL, DEFAULT_ACL, renumber_acl};
+pub use content::first_content;
 pub use dig::dig;
 pub use direct::{DIRECT_ALIGNMENT, direct, frees_whole_extents};
 pub use extents::{Extent, ExtentKind, Extents};

@@ -10,12 +10,16 @@
 //! What counts as consumed is what the reader confirms; without that, all of it when the reader has taken all and closed; or, if that
 //! is asked for, what has left the pipe. A run that is started again begins at the checkpoint, so what was given and not recorded
 //! is given again, and what was freed never is.
+//!
+//! A file that was emptied and filled again between two runs has its inode still. What is certainly freed has no content then, and where it is not certain
+//! there is what was there or nothing: anything else was written since, and nothing of it is freed.
 
 mod checkpoint;
 mod confirmations;
 mod error;
 mod freeing;
 mod pipe;
+mod tail;
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -27,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, ValueHint};
-use elbow_file::{Access, Errno, Handle, RealStorage, Storage, try_lock};
+use elbow_file::{Access, Errno, Handle, RealStorage, Storage, first_content, try_lock};
 
 use checkpoint::{Checkpoint, Subject};
 use confirmations::Confirmations;
@@ -115,7 +119,7 @@ pub(crate) fn run(args: &ConsumeArgs) -> anyhow::Result<ExitCode> {
         let found = Checkpoint::open(&path)?;
         let file = crate::zero::open(&args.file, Access::Read)?;
         if let Some(found) = &found {
-            check_subject(found, Subject::of(&file, &args.file)?, &path, &args.file)?;
+            check_same(found, &file, &path, &args.file)?;
         }
         answer(found.map_or(0, |found| found.consumed()))?;
         return Ok(ExitCode::SUCCESS);
@@ -134,7 +138,7 @@ pub(crate) fn run(args: &ConsumeArgs) -> anyhow::Result<ExitCode> {
         (None, true) => run.on_read(&source, pipe)?,
         (None, false) => run.at_the_end(&source, pipe)?,
     };
-    run.freeing.flush()?;
+    run.freeing.finish()?;
     if !is_whole || !args.quiet {
         print_message(run.told(&args.file)?);
     }
@@ -162,27 +166,17 @@ fn open(args: &ConsumeArgs) -> anyhow::Result<(Source, Freeing)> {
     }
     let size = RealStorage.stat_handle(&file).map_err(failed("looking at", path))?.size;
     check_punching(&file, path, size)?;
-    let subject = Subject::of(&file, path)?;
     let checkpoint = match Checkpoint::open(&checkpoint_path)? {
         Some(checkpoint) => {
-            check_subject(&checkpoint, subject, &checkpoint_path, path)?;
+            check_same(&checkpoint, &file, &checkpoint_path, path)?;
             checkpoint
         }
         None => {
             check_beginning(args, &file, size, &checkpoint_path)?;
-            Checkpoint::create(&checkpoint_path, subject)?
+            Checkpoint::create(&checkpoint_path, Subject::of(&file, path)?)?
         }
     };
     let begin = checkpoint.consumed();
-    if begin > size {
-        let path = path.clone();
-        return Err(ConsumeError::Shrunk {
-            path,
-            size,
-            consumed: begin,
-        }
-        .into());
-    }
     let source = Source {
         file: file.clone(),
         path: path.clone(),
@@ -204,12 +198,32 @@ fn check_punching(file: &Handle, path: &Path, size: u64) -> Result<(), ConsumeEr
         })
 }
 
-fn check_subject(found: &Checkpoint, subject: Subject, checkpoint: &Path, path: &Path) -> Result<(), ConsumeError> {
-    if found.subject() == subject {
-        return Ok(());
-    }
+/// Refuses what is not the file that the checkpoint is about, as it was left.
+fn check_same(found: &Checkpoint, file: &Handle, checkpoint: &Path, path: &Path) -> Result<(), ConsumeError> {
     let (checkpoint, path) = (checkpoint.to_owned(), path.to_owned());
-    Err(ConsumeError::OtherFile { checkpoint, path })
+    if found.subject() != Subject::of(file, &path)? {
+        return Err(ConsumeError::OtherFile { checkpoint, path });
+    }
+    let (size, consumed) = (
+        RealStorage.stat_handle(file).map_err(failed("looking at", &path))?.size,
+        found.consumed(),
+    );
+    if consumed > size {
+        return Err(ConsumeError::Shrunk { path, size, consumed });
+    }
+    match first_anew(found, file).map_err(failed("reading", &path))? {
+        Some(at) => Err(ConsumeError::WrittenAnew { path, at, checkpoint }),
+        None => Ok(()),
+    }
+}
+
+/// The first byte of what is consumed that is neither freed nor what it was, as far as is known.
+fn first_anew(found: &Checkpoint, file: &Handle) -> elbow_file::Result<Option<u64>> {
+    let progress = found.progress();
+    match first_content(&RealStorage, file, 0..progress.freed)? {
+        None => progress.tail.first_other(progress.consumed, file),
+        found => Ok(found),
+    }
 }
 
 fn check_beginning(args: &ConsumeArgs, file: &Handle, size: u64, checkpoint: &Path) -> Result<(), ConsumeError> {

@@ -1,11 +1,16 @@
 //! How far a file is consumed, durably: written before anything is freed.
 //!
 //! ```text
-//!   slot 0 | slot 1       each: sealed(sequence, which file, bytes consumed), the rest of the page unused
+//!   slot 0 | slot 1       each: sealed(sequence, which file, bytes consumed, bytes freed, tail), the rest of the page unused
 //! ```
 //!
 //! Both slots are written and synced, one after the other, before the file is freed up to there. So one of them is whole whatever
 //! happens, and losing one of them later gives no zeros to anybody. It is there from the beginning, under its name only when it is whole.
+//!
+//! What is freed is said with the next step, when it is durable: so what is said to be freed reads as zeros for ever, if nobody writes the
+//! file anew. Between that and what is consumed there are zeros or what was there, which its [`Tail`] tells.
+//!
+//! Version 1 did not say what was freed. It is refused: whether its file was written anew since cannot be known.
 
 use std::ffi::{OsStr, OsString};
 use std::io::IoSlice;
@@ -15,10 +20,11 @@ use elbow_file::{Access, Errno, Handle, RealStorage, RenameMode, Storage, Time};
 use elbow_ranges::encoding::{DecodeError, ENVELOPE_BYTES, Reader, Writer, open_sealed, seal};
 
 use super::error::{ConsumeError, failed};
+use super::tail::Tail;
 use crate::partial_output::place;
 
 const MAGIC: [u8; 8] = *b"ELBCONS\0";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const SLOT_BYTES: u64 = 4096;
 const MODE: u32 = 0o600;
 
@@ -40,11 +46,22 @@ impl Subject {
 }
 
 /// What one slot says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Slot {
     sequence: u64,
     subject: Subject,
-    consumed: u64,
+    progress: Progress,
+}
+
+/// How far a file is consumed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Bytes from the beginning.
+    pub(super) consumed: u64,
+    /// Bytes from the beginning that are certainly freed.
+    pub(super) freed: u64,
+    /// What was there before `consumed`.
+    pub(super) tail: Tail,
 }
 
 /// An open checkpoint.
@@ -66,6 +83,10 @@ impl Checkpoint {
         let last = match (read(&file, path, 0)?, read(&file, path, SLOT_BYTES)?) {
             (Ok(first), Ok(second)) if first.sequence < second.sequence => second,
             (Ok(slot), _) | (Err(_), Ok(slot)) => slot,
+            (Err(DecodeError::UnknownVersion { found, .. }), Err(_)) => {
+                let path = path.to_owned();
+                return Err(ConsumeError::OtherVersion { path, found });
+            }
             (Err(reason), Err(_)) => {
                 let path = path.to_owned();
                 return Err(ConsumeError::Damaged { path, reason });
@@ -89,11 +110,11 @@ impl Checkpoint {
         let last = Slot {
             sequence: 0,
             subject,
-            consumed: 0,
+            progress: Progress::default(),
         };
         let path = path.to_owned();
         let mut this = Self { file, path, last };
-        this.write(0)?;
+        this.write(Progress::default())?;
         RealStorage
             .rename(&dir, &draft, &dir, &name, RenameMode::NoReplace)
             .and_then(|()| RealStorage.sync(&dir))
@@ -107,15 +128,19 @@ impl Checkpoint {
 
     /// Bytes from the beginning.
     pub(super) fn consumed(&self) -> u64 {
-        self.last.consumed
+        self.last.progress.consumed
     }
 
-    /// Says, durably, that so many bytes are consumed.
-    pub(super) fn write(&mut self, consumed: u64) -> Result<()> {
+    pub(super) fn progress(&self) -> &Progress {
+        &self.last.progress
+    }
+
+    /// Says this, durably. What it says to be freed has to be durable already.
+    pub(super) fn write(&mut self, progress: Progress) -> Result<()> {
         let next = Slot {
             sequence: self.last.sequence + 1,
-            consumed,
-            ..self.last
+            subject: self.last.subject,
+            progress,
         };
         let mut page = next.sealed();
         page.resize(SLOT_BYTES as usize, 0);
@@ -139,7 +164,9 @@ impl Slot {
         let born = self.subject.born.unwrap_or_default();
         to.signed(born.seconds);
         to.varint(born.nanoseconds.into());
-        to.varint(self.consumed);
+        to.varint(self.progress.consumed);
+        to.varint(self.progress.freed);
+        self.progress.tail.encode(&mut to);
         seal(MAGIC, VERSION, &to.finish())
     }
 
@@ -154,13 +181,18 @@ impl Slot {
             what: "an impossible time",
         })?;
         let born = is_known.then_some(Time { seconds, nanoseconds });
-        let consumed = from.varint()?;
+        let (consumed, at) = (from.varint()?, from.offset());
+        let freed = from.varint()?;
+        if freed > consumed {
+            let what = "more is freed than consumed";
+            return Err(DecodeError::BadValue { at, what });
+        }
+        let tail = Tail::decode(&mut from, consumed)?;
         from.finish()?;
-        let subject = Subject { inode, born };
         Ok(Self {
             sequence,
-            subject,
-            consumed,
+            subject: Subject { inode, born },
+            progress: Progress { consumed, freed, tail },
         })
     }
 }
@@ -209,7 +241,13 @@ mod tests {
         };
         assert!(Checkpoint::open(&path).expect("no error").is_none());
         let mut first = Checkpoint::create(&path, subject).expect("a checkpoint");
-        first.write(1 << 40).expect("room");
+        let file = RealStorage::open_file(&path, Access::Read).expect("a file");
+        let progress = Progress {
+            consumed: 1 << 40,
+            freed: 1 << 39,
+            tail: Tail::before(2000, &file).expect("a tail"),
+        };
+        first.write(progress.clone()).expect("room");
         let whole = std::fs::read(&path).expect("a file");
         for torn in [None, Some(0), Some(SLOT_BYTES as usize)] {
             let mut bytes = whole.clone();
@@ -217,9 +255,21 @@ mod tests {
             std::fs::write(&path, &bytes).expect("room");
             let found = Checkpoint::open(&path).expect("a checkpoint").expect("one");
             assert_eq!((found.consumed(), found.subject()), (1 << 40, subject));
+            assert_eq!(*found.progress(), progress);
         }
         std::fs::write(&path, "").expect("room");
         assert!(matches!(Checkpoint::open(&path), Err(ConsumeError::Damaged { .. })));
         assert!(Checkpoint::create(&path, subject).is_err(), "nothing is replaced");
+    }
+
+    #[test]
+    fn a_checkpoint_of_another_version_says_so() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("checkpoint");
+        let mut page = seal(MAGIC, 1, b"whatever it said");
+        page.resize(SLOT_BYTES as usize, 0);
+        std::fs::write(&path, [page.clone(), page].concat()).expect("room");
+        let error = Checkpoint::open(&path).expect_err("of another version");
+        assert!(matches!(error, ConsumeError::OtherVersion { found: 1, .. }), "{error}");
     }
 }

@@ -35,6 +35,17 @@ pub(super) enum ConsumeError {
         path: PathBuf,
         reason: elbow_ranges::encoding::DecodeError,
     },
+    #[error("{}: was written by another version of elbow (version {found} of its format); consume the rest with that one", path.display())]
+    OtherVersion { path: PathBuf, found: u16 },
+    #[error(
+        "{}: what was consumed has content again at byte {at}: it was written anew since. If all that it holds now is to be given, remove {}",
+        path.display(), checkpoint.display()
+    )]
+    WrittenAnew {
+        path: PathBuf,
+        at: u64,
+        checkpoint: PathBuf,
+    },
     #[error("{}: has {size} bytes, and {consumed} of it were consumed: it was made shorter", path.display())]
     Shrunk { path: PathBuf, size: u64, consumed: u64 },
     #[error(

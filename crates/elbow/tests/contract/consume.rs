@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -312,6 +312,52 @@ fn what_a_reader_confirms_wrongly_frees_nothing_more() {
     drop((pipe, confirm));
     Scene::end(child).assert_code(141);
     assert_eq!(scene.begin(), 65_536);
+}
+
+/// The story: a log that was consumed, emptied and filled again by who has it open (copytruncate) has its inode still, so the
+/// checkpoint was taken for its own, and what was written since was freed without having been given to anybody.
+#[test]
+fn a_file_that_was_emptied_and_filled_again_is_refused_and_kept() {
+    for parent in parents() {
+        for (bytes, words) in [(10 * MIB, &[][..]), (9 * MIB + 4321, &["--on-read"]), (300, &[])] {
+            let scene = Scene::on(&parent, bytes);
+            let (child, mut pipe) = scene.start(words);
+            pipe.read_exact(&mut vec![0; bytes * 9 / 10]).expect("a part");
+            if words.is_empty() {
+                pipe.read_to_end(&mut Vec::new()).expect("the rest");
+            }
+            drop(pipe);
+            Scene::end(child).assert_code(if words.is_empty() { 0 } else { 141 });
+            let new: Vec<u8> = scene.content.iter().rev().chain(b"and more").copied().collect();
+            let refill = |begin: usize| {
+                let file = File::options().write(true).open(scene.path("file")).expect("a file");
+                file.set_len(0).expect("a file");
+                file.write_all_at(&new[begin..], begin as u64).expect("room");
+            };
+            // Also where nothing lies in what is certainly freed, as if it had died before it freed anything.
+            for begin in [0, scene.begin().saturating_sub(100)] {
+                refill(begin);
+                for words in [words, &["--where"]] {
+                    let said = Said::of(&scene.command(words).output().expect("elbow"));
+                    said.assert_code(125).assert_says(&[
+                        "file: what was consumed has content again at byte",
+                        "remove file.consumed",
+                    ]);
+                    assert!(said.out.is_empty(), "something was given");
+                }
+                let found = fs::read(scene.path("file")).expect("a file");
+                assert!(found[begin..] == new[begin..], "{bytes} bytes, from {begin}");
+            }
+            refill(0);
+            fs::remove_file(scene.path("file.consumed")).expect("a checkpoint");
+            let (child, mut pipe) = scene.start(&[]);
+            let mut all = Vec::new();
+            pipe.read_to_end(&mut all).expect("a pipe");
+            drop(pipe);
+            Scene::end(child).assert_code(0);
+            assert!(all == new, "as it says, all of it is given without the checkpoint");
+        }
+    }
 }
 
 #[test]
