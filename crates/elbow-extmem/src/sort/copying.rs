@@ -57,6 +57,7 @@ pub fn sort(
         files: Files::new(storage, file, Temporary::Unnamed(temporary.0, temporary.1)),
         stream: stream.as_ref().map(|stream| stream as &dyn Sink),
         manifest: None,
+        freed: 0,
         meter,
     };
     let announced = meter.input_bytes();

@@ -16,12 +16,22 @@ use super::manifest::Manifest;
 use super::memory::{DATA_SHARE, Memory, MergeMemory};
 use super::meter::{Meter, Step};
 use super::select::cut;
-use super::state::{LaneTask, Pass, RunSlice, SortState};
+use super::state::{LaneTask, Pass, RunSlice, SortState, TAIL_BYTES_MAX, Tail};
 
 /// What a file system frees at a time.
-const BLOCK_BYTES: u64 = 4096;
+pub(super) const BLOCK_BYTES: u64 = 4096;
 /// All lanes together free late at most this part of the free space.
 const FREE_SHARE: u64 = 4;
+
+/// What became of a range that was to be freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Freed {
+    Done,
+    /// A full file system has no room to note what is free.
+    Later,
+    /// The file system has no holes. It costs space, and nothing else.
+    Never,
+}
 
 pub(super) struct Engine<'a> {
     pub(super) storage: &'a dyn Storage,
@@ -33,6 +43,8 @@ pub(super) struct Engine<'a> {
     /// Sorted records that go elsewhere than to file 0, in order.
     pub(super) stream: Option<&'a dyn Sink>,
     pub(super) manifest: Option<Mutex<Manifest<'a>>>,
+    /// Up to where the input is freed, in place; durably, once that is noted.
+    pub(super) freed: u64,
     pub(super) meter: &'a Meter,
 }
 
@@ -74,11 +86,12 @@ impl Engine<'_> {
             run_bytes: self.run_bytes,
             meter: self.meter,
         };
-        let (mut total, mut freed) = (formed, formed);
+        let (mut total, mut freed) = (formed, self.freed);
         formation.run(source, formed, &mut |end| {
             total = end;
             self.formed(&mut freed, end)
         })?;
+        self.freed = freed;
         Ok(total)
     }
 
@@ -91,14 +104,24 @@ impl Engine<'_> {
         // Durable, noted, freed, in this order: a manifest that spoke of a run which a power cut takes away would let
         // go of the only copy of its records.
         self.sync(1)?;
-        self.note(&SortState::Forming { formed: end })?;
-        // Down at both ends: the block with the end holds records that are still to be read, and was left the last
-        // time.
-        let start = *freed / BLOCK_BYTES * BLOCK_BYTES;
-        if self.free(0, start, end / BLOCK_BYTES * BLOCK_BYTES)? {
+        let state = SortState::Forming { formed: end };
+        self.note_freed(&state, *freed)?;
+        let was = *freed;
+        if self.free_input(was, end)? == Freed::Done {
             *freed = end;
         }
+        // The first time at once, and not with the next run: as long as nothing is known to be freed, the file is known by little.
+        if was == 0 {
+            self.note_freed(&state, *freed)?;
+        }
         self.meter.go_on()
+    }
+
+    /// Frees the input between two places.
+    fn free_input(&self, start: u64, end: u64) -> Result<Freed> {
+        // Down at both ends: the block with the end holds records that are still to be read, and was left the last
+        // time.
+        self.free(0, start / BLOCK_BYTES * BLOCK_BYTES, end / BLOCK_BYTES * BLOCK_BYTES)
     }
 
     /// Merges all groups of a pass that are left.
@@ -170,6 +193,7 @@ impl Engine<'_> {
             tasks.push(LaneTask {
                 slices: slices.collect(),
                 out_at,
+                tail: Tail::default(),
             });
             (before, out_at) = (cuts, out_end);
         }
@@ -219,17 +243,30 @@ impl Engine<'_> {
 
     /// Makes a state durable, where that is wanted.
     fn note(&self, state: &SortState) -> Result<()> {
-        match &self.manifest {
-            Some(manifest) => manifest.lock().write(state),
-            None => Ok(()),
-        }
+        self.note_freed(state, self.freed)
     }
 
-    /// Frees a range of a file; `false` when it has to be tried again later, because a full file system has no
-    /// room to note what is free.
-    pub(super) fn free(&self, file: u8, start: u64, end: u64) -> Result<bool> {
+    /// The same, with how far the input is freed. That is made durable before, and so is when it was written last, as long as nothing is freed.
+    fn note_freed(&self, state: &SortState, freed: u64) -> Result<()> {
+        let Some(manifest) = &self.manifest else {
+            return Ok(());
+        };
+        let (mut manifest, freed) = (manifest.lock(), freed / BLOCK_BYTES * BLOCK_BYTES);
+        let is_read = matches!(state, SortState::Forming { .. });
+        if freed > manifest.mark.freed || freed == 0 && is_read {
+            self.sync(0)?;
+            let input = self.files.get(0)?;
+            let stat = self.storage.stat_handle(input.handle());
+            manifest.mark.mtime = stat.map_err(failed("looking at", &input.path))?.mtime;
+            manifest.mark.freed = freed;
+        }
+        manifest.write(state)
+    }
+
+    /// Frees a range of a file.
+    pub(super) fn free(&self, file: u8, start: u64, end: u64) -> Result<Freed> {
         if start >= end {
-            return Ok(true);
+            return Ok(Freed::Done);
         }
         let file = self.files.get(file)?;
         let (handle, path) = (file.handle(), &file.path);
@@ -244,19 +281,24 @@ impl Engine<'_> {
             other => other,
         };
         match punched {
-            Ok(()) => self.meter.note_freed(end - start),
-            Err(Errno::NOSPC | Errno::DQUOT) => return Ok(false),
-            // It costs space, and nothing else.
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-            Err(errno) => return Err(failed("punching", path)(errno)),
+            Ok(()) => {
+                self.meter.note_freed(end - start);
+                Ok(Freed::Done)
+            }
+            Err(Errno::NOSPC | Errno::DQUOT) => Ok(Freed::Later),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(Freed::Never),
+            Err(errno) => Err(failed("punching", path)(errno)),
         }
-        Ok(true)
     }
 
     /// Frees again what a state says is not needed, in case it was not freed when the sort ended.
-    pub(super) fn free_again(&self, state: &SortState) -> Result<()> {
+    pub(super) fn free_again(&mut self, state: &SortState) -> Result<()> {
         match state {
-            SortState::Forming { formed } => self.free(0, 0, formed / BLOCK_BYTES * BLOCK_BYTES)?,
+            SortState::Forming { formed } => {
+                if self.free_input(self.freed, *formed)? == Freed::Done {
+                    self.freed = self.freed.max(*formed);
+                }
+            }
             SortState::Merging(pass) => {
                 let merged = pass.bounds[(pass.merged * pass.fan_in).min(pass.runs())];
                 self.free(pass.from, 0, merged / BLOCK_BYTES * BLOCK_BYTES)?;
@@ -265,11 +307,19 @@ impl Engine<'_> {
                     let start = slice.start.next_multiple_of(BLOCK_BYTES);
                     self.free(pass.from, start, slice.at / BLOCK_BYTES * BLOCK_BYTES)?;
                 }
-                true
             }
-            SortState::Finishing => true,
-        };
+            SortState::Finishing => {}
+        }
         Ok(())
+    }
+
+    /// The tail of what a lane has written up to a place since another one.
+    fn tail(&self, to: u8, since: u64, out_at: u64) -> Result<Tail> {
+        let bytes = (out_at - since).min(TAIL_BYTES_MAX);
+        let mut written = vec![0; bytes as usize];
+        self.files.get(to)?.read(&mut written, out_at - bytes)?;
+        let checksum = crc32fast::hash(&written);
+        Ok(Tail { bytes, checksum })
     }
 }
 
@@ -284,21 +334,27 @@ struct Progress<'a, 'b> {
 
 impl Checkpoint for Progress<'_, '_> {
     fn reached(&self, lane: usize, at: &[u64], out_at: u64, last: bool) -> Result<()> {
-        let (from, to) = {
+        let (from, to, since) = {
             let pass = self.pass.lock();
-            if !last && out_at - pass.lanes[lane].out_at < self.window_bytes {
+            let since = pass.lanes[lane].out_at;
+            if !last && out_at - since < self.window_bytes {
                 return Ok(());
             }
-            (pass.from, pass.to)
+            (pass.from, pass.to, since)
         };
         // Without the lock: a sync takes long, and the other lanes need not wait for it.
+        let mut tail = None;
         if self.engine.manifest.is_some() {
             self.engine.sync(to)?;
+            tail = (out_at > since)
+                .then(|| self.engine.tail(to, since, out_at))
+                .transpose()?;
         }
         {
             let mut pass = self.pass.lock();
             let task = &mut pass.lanes[lane];
             task.out_at = out_at;
+            task.tail = tail.unwrap_or(task.tail);
             for (slice, at) in task.slices.iter_mut().zip(at) {
                 slice.at = *at;
             }
@@ -318,7 +374,7 @@ impl Checkpoint for Progress<'_, '_> {
             let begin = start
                 .next_multiple_of(BLOCK_BYTES)
                 .max(*freed / BLOCK_BYTES * BLOCK_BYTES);
-            if self.engine.free(from, begin, at / BLOCK_BYTES * BLOCK_BYTES)? {
+            if self.engine.free(from, begin, at / BLOCK_BYTES * BLOCK_BYTES)? != Freed::Later {
                 *freed = *at;
             }
         }

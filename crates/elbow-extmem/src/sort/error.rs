@@ -49,7 +49,11 @@ pub enum SortError {
     #[error("{}: cannot be sorted in place: it is not a regular file", .0.display())]
     NotAFile(PathBuf),
     /// A sort of this file was begun and has not ended.
-    #[error("{}: a sort in place of this file was begun and is not finished; `elbow sort --resume` continues it", .0.display())]
+    #[error(
+        "{}: a sort in place of this file was begun and is not finished; `elbow sort --resume` continues it; \
+         if the file was written anew since, remove {} to give that sort up",
+        .0.display(), super::side_directory(.0).display()
+    )]
     Unfinished(PathBuf),
     /// There is nothing to resume.
     #[error("{}: no sort in place of this file was begun ({} is not there)", file.display(), manifest.display())]
@@ -69,6 +73,28 @@ pub enum SortError {
         path: PathBuf,
         /// What is wrong with its newer copy.
         reason: DecodeError,
+    },
+    /// The manifest is of a version of its format that this program does not read.
+    #[error(
+        "{}: was written by another version of elbow (version {found} of its format), which can resume the sort",
+        path.display()
+    )]
+    OtherVersion {
+        /// Path of the manifest.
+        path: PathBuf,
+        /// Version of its format.
+        found: u16,
+    },
+    /// A file of runs is not as the sort left it. Nothing was changed.
+    #[error(
+        "{}: records of the sort were in this file, and it {found}; put it back to resume the sort",
+        path.display()
+    )]
+    MissingRuns {
+        /// Path of the file of runs.
+        path: PathBuf,
+        /// What is wrong with it.
+        found: String,
     },
     /// The manifest describes another file.
     #[error("{}: the manifest is of another file: {what}", path.display())]

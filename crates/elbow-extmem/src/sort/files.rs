@@ -110,6 +110,31 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
+    /// Opens a file that holds runs of a sort that goes on. One that is gone or has another length is an error: made anew, it would give zeros
+    /// for records.
+    pub(super) fn find(&mut self, file: u8) -> Result<()> {
+        let Temporary::Named(dir, dir_path, bytes, places) = &self.temporary else {
+            return Err(SortError::Refused(format!("file {file} of the sort has no name")));
+        };
+        let name = run_file_name(file);
+        let path = dir_path.join(&name);
+        let missing = |found: String| SortError::MissingRuns {
+            path: path.clone(),
+            found,
+        };
+        let handle = match self.storage.open(dir, &name, Access::ReadWrite) {
+            Err(Errno::NOENT) => return Err(missing("is not there".into())),
+            other => other.map_err(failed("opening", &path))?,
+        };
+        let stat = self.storage.stat_handle(&handle);
+        let size = stat.map_err(failed("looking at", &path))?.size;
+        if size != *bytes {
+            return Err(missing(format!("has {size} bytes, not {bytes}")));
+        }
+        self.open[usize::from(file)] = Some(RecordFile::of_runs(self.storage, handle, path, *places)?);
+        Ok(())
+    }
+
     pub(super) fn get(&self, file: u8) -> Result<&RecordFile<'a>> {
         let open = self.open[usize::from(file)].as_ref();
         open.ok_or_else(|| SortError::Refused(format!("file {file} of the sort is not open")))

@@ -8,7 +8,7 @@
 //!
 //! What is durable is noted in the manifest before anything that it replaces is freed. So after any end of the process
 //! or the machine, [`resume`] goes on from the newest state noted: it frees again what that state does not need,
-//! and does again what came after it.
+//! and does again what came after it. It refuses before a file that is not the one that it left (`known`), and runs that are not there.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use super::engine::{Engine, FileSource};
 use super::error::{Result, SortError, TooLittleMemory, failed};
 use super::files::{Files, RecordFile, Temporary, run_file_name};
+use super::known;
 use super::manifest::{self, Manifest, Order};
 use super::memory::Memory;
 use super::meter::Meter;
@@ -104,10 +105,10 @@ fn begin(
 /// See [`SortError`]; what was there is still there.
 pub fn resume(storage: &dyn Storage, target: &SortTarget, options: &Options, meter: &Meter) -> Result<Summary> {
     let divide = |format: &RecordFormat| Memory::divide(options.memory_bytes, format, options.threads);
-    go_on(storage, target, &divide, check_same, meter)
+    go_on(storage, target, &divide, known::check_same, meter)
 }
 
-type Check = fn(&dyn Storage, &SortTarget, &Handle, &Manifest<'_>) -> Result<()>;
+type Check = fn(&dyn Storage, &Path, &Handle, &Manifest<'_>, &SortState) -> Result<()>;
 
 fn go_on(
     storage: &dyn Storage,
@@ -132,7 +133,7 @@ fn go_on(
         remove_side(storage, target, &side)?;
         return Err(nothing());
     };
-    check(storage, target, &file, &manifest)?;
+    check(storage, &target.path, &file, &manifest, &state)?;
     let memory = divide(&manifest.order.format)?;
     check_memory(&memory, &manifest.order, &state)?;
     Sort {
@@ -201,9 +202,12 @@ fn order(
         .map_err(failed("asking for the free space of", &target.path))?;
     let room = (space.blocks_available * space.fragment_bytes / FREE_SHARE) as usize;
     let unit = memory.unit_bytes;
+    let identity = storage.identity(file).map_err(failed("looking at", &target.path))?;
     Ok(Order {
         inode: stat.ino,
+        born: identity.born,
         size: stat.size,
+        head: known::head(storage, file).map_err(failed("reading", &target.path))?,
         format: format.clone(),
         stable,
         // A run is written before its input is freed, so one run has to fit what is free now.
@@ -255,26 +259,6 @@ fn remove_side(storage: &dyn Storage, target: &SortTarget, side: &Handle) -> Res
         .map_err(failed("removing", &path))
 }
 
-fn check_same(storage: &dyn Storage, target: &SortTarget, file: &Handle, manifest: &Manifest<'_>) -> Result<()> {
-    let stat = storage.stat_handle(file).map_err(failed("looking at", &target.path))?;
-    let order = &manifest.order;
-    if (stat.ino, stat.size) == (order.inode, order.size) {
-        return Ok(());
-    }
-    let what = format!(
-        "{} has inode {} and {} bytes, the file that was being sorted had inode {} and {} bytes",
-        target.path.display(),
-        stat.ino,
-        stat.size,
-        order.inode,
-        order.size
-    );
-    Err(SortError::ForeignManifest {
-        path: manifest.path().to_owned(),
-        what,
-    })
-}
-
 /// What was begun is gone on with: runs of one length, and as many of them at once as were merged before.
 fn check_memory(memory: &Memory, order: &Order, state: &SortState) -> Result<()> {
     let enough = match state {
@@ -324,13 +308,16 @@ impl Sort<'_> {
             run_bytes,
             files: Files::new(self.storage, output, temporary),
             stream: None,
-            manifest: Some(Mutex::new(manifest)),
+            manifest: None,
+            freed: manifest.mark.freed,
             meter: self.meter,
         };
-        // What is freed again is punched in an open file; a pass opens only the one that it writes.
-        if let SortState::Merging(pass) = &state {
-            engine.files.make(pass.from)?;
+        // Both before anything is freed.
+        for file in state.holding() {
+            engine.files.find(file)?;
         }
+        known::check_content(self.storage, &self.target.path, &engine, &manifest, &state)?;
+        engine.manifest = Some(Mutex::new(manifest));
         engine.free_again(&state)?;
         let mut source = FileSource {
             file: RecordFile::new(self.storage, self.file.clone(), self.target.path.clone()),

@@ -1,30 +1,34 @@
 //! The manifest of a sort in place: what is durable where, written before anything is freed.
 //!
 //! ```text
-//!   slot 0 | slot 1       each: sealed(sequence, file, format, run length, state), the rest of the slot unused
+//!   slot 0 | slot 1       each: sealed(sequence, file, format, run length, mark, state), the rest of the slot unused
 //! ```
 //!
 //! A state is written to one slot and synced, then to the other and synced. So one of them is whole whatever happens, and
 //! when anything is freed because of a state, both hold it: losing one of them later loses nothing. The valid one
 //! with the greater sequence number counts. Both are allocated at the beginning: a full disk cannot stop an update.
+//!
+//! Version 1 had no mark, and did not know when the file was made. It is refused: whether its file was written anew since cannot be known.
 
 use std::ffi::OsStr;
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 
-use elbow_file::{Access, Handle, Storage};
+use elbow_file::{Access, Handle, Storage, Time};
 use elbow_ranges::encoding::{DecodeError, ENVELOPE_BYTES, Reader, Writer, open_sealed, seal};
 
 use super::RecordFormat;
 use super::error::{Result, SortError, failed};
 use super::memory::{FAN_IN_MAX, Memory};
-use super::state::SortState;
+use super::state::{Mark, SortState, decode_time, encode_time};
 
 const MAGIC: [u8; 8] = *b"ELBSORT\0";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const PAGE_BYTES: u64 = 4096;
 /// A number of a run or a slice takes at most this many bytes in the encoding.
 const NUMBER_BYTES_MAX: u64 = 10;
+/// Numbers of a lane beside those of its slices.
+const LANE_NUMBERS: u64 = 4;
 const MODE: u32 = 0o600;
 pub(super) const NAME: &str = "manifest";
 /// Where it is prepared, until it is whole.
@@ -34,7 +38,11 @@ pub(super) const DRAFT: &str = "manifest.new";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Order {
     pub(super) inode: u64,
+    /// When it was made, where that is known: another file may get its inode number.
+    pub(super) born: Option<Time>,
     pub(super) size: u64,
+    /// Checksum of its first sector, or of all of it.
+    pub(super) head: u32,
     pub(super) format: RecordFormat,
     pub(super) stable: bool,
     pub(super) run_bytes: usize,
@@ -48,6 +56,8 @@ pub(super) struct Manifest<'a> {
     slot_bytes: u64,
     sequence: u64,
     pub(super) order: Order,
+    /// Noted with each state.
+    pub(super) mark: Mark,
 }
 
 impl<'a> Manifest<'a> {
@@ -63,7 +73,7 @@ impl<'a> Manifest<'a> {
         let (name, draft) = (OsStr::new(NAME), OsStr::new(DRAFT));
         let file = storage.create(dir, draft, MODE).map_err(failed("creating", &path))?;
         let runs = order.size.div_ceil(order.run_bytes as u64) + 1;
-        let slices = memory.lanes_max() as u64 * 3 * runs.min(FAN_IN_MAX as u64);
+        let slices = memory.lanes_max() as u64 * (LANE_NUMBERS + 3 * runs.min(FAN_IN_MAX as u64));
         let slot_bytes = (PAGE_BYTES + NUMBER_BYTES_MAX * (runs + slices)).next_multiple_of(PAGE_BYTES);
         let nothing = vec![0; slot_bytes as usize];
         let both = [IoSlice::new(&nothing), IoSlice::new(&nothing)];
@@ -75,6 +85,7 @@ impl<'a> Manifest<'a> {
             slot_bytes,
             sequence: 0,
             order,
+            mark: Mark::default(),
         };
         manifest.write(&SortState::Forming { formed: 0 })?;
         let path = &manifest.path;
@@ -97,7 +108,7 @@ impl<'a> Manifest<'a> {
         let slot_bytes = size / 2;
         let slots = [0, 1].map(|slot| read_slot(storage, &file, slot * slot_bytes, slot_bytes as usize, &path));
         let [first, second] = slots;
-        let (sequence, order, state) = match (first?, second?) {
+        let (sequence, order, mark, state) = match (first?, second?) {
             (Ok(a), Ok(b)) => {
                 if a.0 > b.0 {
                     a
@@ -106,6 +117,9 @@ impl<'a> Manifest<'a> {
                 }
             }
             (Ok(one), Err(_)) | (Err(_), Ok(one)) => one,
+            (Err(DecodeError::UnknownVersion { found, .. }), Err(_)) => {
+                return Err(SortError::OtherVersion { path, found });
+            }
             (Err(reason), Err(_)) => return Err(SortError::BadManifest { path, reason }),
         };
         let manifest = Self {
@@ -115,6 +129,7 @@ impl<'a> Manifest<'a> {
             slot_bytes,
             sequence,
             order,
+            mark,
         };
         Ok(Some((manifest, state)))
     }
@@ -126,7 +141,7 @@ impl<'a> Manifest<'a> {
     /// Makes a state durable. What it says to be in files has to be durable already.
     pub(super) fn write(&mut self, state: &SortState) -> Result<()> {
         let sequence = self.sequence + 1;
-        let sealed = seal(MAGIC, VERSION, &encode(sequence, &self.order, state));
+        let sealed = seal(MAGIC, VERSION, &encode(sequence, &self.order, &self.mark, state));
         if sealed.len() as u64 > self.slot_bytes {
             let text = "the manifest has no room for so many lanes; resume with fewer threads";
             return Err(SortError::Refused(text.into()));
@@ -142,7 +157,7 @@ impl<'a> Manifest<'a> {
     }
 }
 
-type Slot = (u64, Order, SortState);
+type Slot = (u64, Order, Mark, SortState);
 
 /// Reads one slot; the inner result says whether it is whole.
 fn read_slot(
@@ -167,11 +182,14 @@ fn read_slot(
     Ok(decode(&slot))
 }
 
-fn encode(sequence: u64, order: &Order, state: &SortState) -> Vec<u8> {
+fn encode(sequence: u64, order: &Order, mark: &Mark, state: &SortState) -> Vec<u8> {
     let mut to = Writer::new();
     to.varint(sequence);
     to.varint(order.inode);
+    to.bool(order.born.is_some());
+    encode_time(order.born.unwrap_or_default(), &mut to);
     to.varint(order.size);
+    to.varint(order.head.into());
     to.varint(order.format.bytes() as u64);
     to.varint(order.format.keys().len() as u64);
     for key in order.format.keys() {
@@ -179,6 +197,7 @@ fn encode(sequence: u64, order: &Order, state: &SortState) -> Vec<u8> {
     }
     to.bool(order.stable);
     to.varint(order.run_bytes as u64);
+    mark.encode(&mut to);
     state.encode(&mut to);
     to.finish()
 }
@@ -186,9 +205,12 @@ fn encode(sequence: u64, order: &Order, state: &SortState) -> Vec<u8> {
 fn decode(slot: &[u8]) -> std::result::Result<Slot, DecodeError> {
     let (_, body) = open_sealed(MAGIC, VERSION..=VERSION, slot)?;
     let mut from = Reader::new(body);
-    let (sequence, inode, size) = (from.varint()?, from.varint()?, from.varint()?);
+    let (sequence, inode, is_known) = (from.varint()?, from.varint()?, from.bool()?);
+    let born = is_known.then_some(decode_time(&mut from)?);
+    let size = from.varint()?;
     let at = from.offset();
     let bad = |what| DecodeError::BadValue { at, what };
+    let head = u32::try_from(from.varint()?).map_err(|_| bad("an impossible checksum"))?;
     let bytes = usize::try_from(from.varint()?).map_err(|_| bad("an impossible record size"))?;
     let mut keys = Vec::new();
     for _ in 0..from.count(1)? {
@@ -197,7 +219,9 @@ fn decode(slot: &[u8]) -> std::result::Result<Slot, DecodeError> {
     }
     let order = Order {
         inode,
+        born,
         size,
+        head,
         format: RecordFormat::new(bytes, keys).map_err(|_| bad("an impossible record format"))?,
         stable: from.bool()?,
         run_bytes: usize::try_from(from.varint()?).map_err(|_| bad("an impossible run length"))?,
@@ -205,7 +229,8 @@ fn decode(slot: &[u8]) -> std::result::Result<Slot, DecodeError> {
     if order.run_bytes == 0 || !order.run_bytes.is_multiple_of(bytes) || !size.is_multiple_of(bytes as u64) {
         return Err(bad("runs of parts of records"));
     }
+    let mark = Mark::decode(&mut from)?;
     let state = SortState::decode(&mut from)?;
     from.finish()?;
-    Ok((sequence, order, state))
+    Ok((sequence, order, mark, state))
 }

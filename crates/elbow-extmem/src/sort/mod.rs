@@ -9,6 +9,7 @@
 //!   format    records and keys            entries  one run in memory      lane, select         merging
 //!   memory    how a budget is divided     form     run formation          state, manifest      where a sort is
 //!   engine    the passes                  in_place, copying                the two ways to ask for it
+//!   known     the file that was left
 //! ```
 //!
 //! Source: Knuth, *The Art of Computer Programming*, volume 3, section 5.4; Vengroff & Kotz, *A Holesome File System*,
@@ -22,6 +23,7 @@ mod files;
 mod form;
 mod format;
 mod in_place;
+mod known;
 mod lane;
 mod manifest;
 mod memory;

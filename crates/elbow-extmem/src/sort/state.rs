@@ -8,13 +8,18 @@
 //!
 //! File 0 is the output (and, in place, the input), 1 and 2 are temporary. A pass merges groups of `fan_in` runs, one
 //! group after the other, each split into lanes.
+//!
+//! A state is noted with a [`Mark`]: by what is certainly there, file 0 is known again, also if it was written anew under its inode number.
 
+use elbow_file::Time;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer};
 
 /// Fewest bytes that a number, a slice and a lane take in the encoding.
 const NUMBER_BYTES_MIN: usize = 1;
 const SLICE_BYTES_MIN: usize = 3;
-const LANE_BYTES_MIN: usize = 2;
+const LANE_BYTES_MIN: usize = 4;
+/// A tail has at most so many bytes.
+pub(super) const TAIL_BYTES_MAX: u64 = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SortState {
@@ -36,6 +41,47 @@ pub(super) struct RunSlice {
 pub(super) struct LaneTask {
     pub(super) slices: Vec<RunSlice>,
     pub(super) out_at: u64,
+    /// What was written just before `out_at`, once something was.
+    pub(super) tail: Tail,
+}
+
+/// So many bytes at the end of what a lane has written, and their checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tail {
+    pub(super) bytes: u64,
+    pub(super) checksum: u32,
+}
+
+/// What file 0 is known by, beside a state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// The input is certainly freed up to there, in whole blocks and durably.
+    pub(super) freed: u64,
+    /// When file 0 was written last: while nothing is freed, that is all there is.
+    pub(super) mtime: Time,
+}
+
+impl Mark {
+    pub(super) fn encode(&self, to: &mut Writer) {
+        to.varint(self.freed);
+        encode_time(self.mtime, to);
+    }
+
+    pub(super) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (freed, mtime) = (from.varint()?, decode_time(from)?);
+        Ok(Self { freed, mtime })
+    }
+}
+
+pub(super) fn encode_time(time: Time, to: &mut Writer) {
+    to.signed(time.seconds);
+    to.varint(time.nanoseconds.into());
+}
+
+pub(super) fn decode_time(from: &mut Reader<'_>) -> Result<Time, DecodeError> {
+    let (seconds, at) = (from.signed()?, from.offset());
+    let nanoseconds = u32::try_from(from.varint()?).map_err(|_| bad(at, "an impossible time"))?;
+    Ok(Time { seconds, nanoseconds })
 }
 
 impl LaneTask {
@@ -112,6 +158,19 @@ impl Pass {
 }
 
 impl SortState {
+    /// The temporary files that hold records in this state.
+    pub(super) fn holding(&self) -> Vec<u8> {
+        match self {
+            Self::Forming { formed: 0 } | Self::Finishing => Vec::new(),
+            Self::Forming { .. } => vec![1],
+            Self::Merging(pass) => {
+                let is_begun = pass.merged > 0 || !pass.lanes.is_empty();
+                let to = (pass.to != 0 && is_begun).then_some(pass.to);
+                [pass.from].into_iter().chain(to).collect()
+            }
+        }
+    }
+
     pub(super) fn encode(&self, to: &mut Writer) {
         match self {
             Self::Forming { formed } => {
@@ -151,6 +210,8 @@ fn encode_pass(pass: &Pass, to: &mut Writer) {
     to.varint(pass.lanes.len() as u64);
     for lane in &pass.lanes {
         to.varint(lane.out_at);
+        to.varint(lane.tail.bytes);
+        to.varint(lane.tail.checksum.into());
         to.varint(lane.slices.len() as u64);
         for slice in &lane.slices {
             to.varint(slice.start);
@@ -187,7 +248,13 @@ fn decode_pass(from: &mut Reader<'_>) -> Result<Pass, DecodeError> {
 
 fn decode_lane(from: &mut Reader<'_>) -> Result<LaneTask, DecodeError> {
     let at = from.offset();
-    let out_at = from.varint()?;
+    let (out_at, at_tail) = (from.varint()?, from.offset());
+    let (bytes, checksum) = (from.varint()?, from.varint()?);
+    let checksum = u32::try_from(checksum).map_err(|_| bad(at_tail, "an impossible checksum"))?;
+    if bytes > out_at.min(TAIL_BYTES_MAX) {
+        return Err(bad(at_tail, "an impossible tail"));
+    }
+    let tail = Tail { bytes, checksum };
     let mut slices = Vec::new();
     for _ in 0..from.count(SLICE_BYTES_MIN)? {
         let start = from.varint()?;
@@ -195,7 +262,7 @@ fn decode_lane(from: &mut Reader<'_>) -> Result<LaneTask, DecodeError> {
         let end = sum(cursor, from.varint()?, at)?;
         slices.push(RunSlice { start, at: cursor, end });
     }
-    Ok(LaneTask { slices, out_at })
+    Ok(LaneTask { slices, out_at, tail })
 }
 
 fn sum(a: u64, b: u64, at: usize) -> Result<u64, DecodeError> {
@@ -242,6 +309,10 @@ mod tests {
                 2
             ],
             out_at: 40,
+            tail: Tail {
+                bytes: 30,
+                checksum: u32::MAX,
+            },
         }];
         for state in [
             SortState::Forming { formed: 1 << 40 },

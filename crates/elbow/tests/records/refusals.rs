@@ -214,7 +214,8 @@ fn an_unfinished_sort_is_not_begun_again() {
     let (testbed, input) = killed();
     let name = testbed.path("data").display().to_string();
     testbed.sort_in_place(&[]).assert_refused(&[&format!(
-        "{name}: a sort in place of this file was begun and is not finished; `elbow sort --resume` continues it"
+        "{name}: a sort in place of this file was begun and is not finished; `elbow sort --resume` continues it; \
+         if the file was written anew since, remove {name}.elbow-sort to give that sort up"
     )]);
     assert_is_resumed(&testbed, &input);
 }
@@ -299,6 +300,50 @@ fn the_manifest_of_another_file_is_refused() {
     )]);
     assert!(testbed.read("data") == records(100, 9));
     fs::rename(testbed.path("kept"), testbed.path("data")).expect("renaming");
+    assert_is_resumed(&testbed, &input);
+}
+
+/// It has its inode and its size still: the next export was written over it.
+#[test]
+fn a_file_that_was_written_anew_is_refused_until_the_old_sort_is_given_up() {
+    let (testbed, input) = killed();
+    let before = testbed.identity("data");
+    let new = megabytes(MEGABYTES, 7);
+    testbed.write("data", &new);
+    assert_eq!((testbed.identity("data"), new.len()), (before, input.len()));
+    let said = testbed.resume();
+    said.assert_code(2);
+    let name = testbed.path("data").display().to_string();
+    let (begin, end) = (
+        format!("elbow: {name}.elbow-sort/manifest: the manifest is of another file: {name} "),
+        format!("; to give the old sort up, remove {name}.elbow-sort\n"),
+    );
+    assert!(said.err.starts_with(&begin) && said.err.ends_with(&end), "{said:?}");
+    assert!(testbed.read("data") == new, "it was changed");
+    fs::remove_dir_all(testbed.path("data.elbow-sort")).expect("the old sort");
+    testbed.sort_in_place(&[]).assert_code(0);
+    let output = testbed.read("data");
+    assert!(sorted(&output) == output && crate::testbed::Content::of(&output) == crate::testbed::Content::of(&new));
+}
+
+#[test]
+fn a_sort_whose_runs_are_gone_is_refused_until_they_are_back() {
+    let (testbed, input) = killed();
+    let (runs, before) = ("data.elbow-sort/runs-1", testbed.read("data"));
+    let path = testbed.path(runs).display().to_string();
+    let whole = fs::File::options().write(true).open(testbed.path(runs)).expect("runs");
+    let length = whole.metadata().expect("runs").len();
+    fs::rename(testbed.path(runs), testbed.path("kept")).expect("renaming");
+    let advice = "put it back to resume the sort";
+    testbed.resume().assert_refused(&[&format!(
+        "{path}: records of the sort were in this file, and it is not there; {advice}"
+    )]);
+    testbed.write(runs, b"half");
+    testbed.resume().assert_refused(&[&format!(
+        "{path}: records of the sort were in this file, and it has 4 bytes, not {length}; {advice}"
+    )]);
+    assert!(testbed.read("data") == before, "it was changed");
+    fs::rename(testbed.path("kept"), testbed.path(runs)).expect("renaming");
     assert_is_resumed(&testbed, &input);
 }
 

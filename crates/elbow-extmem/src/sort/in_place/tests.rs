@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests look at what is really there")]
 
+mod foreign;
 mod shortage;
 
 use std::ffi::OsStr;
@@ -31,6 +32,10 @@ struct Testbed {
 impl Testbed {
     /// Records with few different keys and a number each, so that a lost, doubled or misplaced one shows.
     fn new(records: usize, seed: u64) -> Self {
+        Self::on(tempfile::tempdir().expect("a directory"), records, seed)
+    }
+
+    fn on(root: TempDir, records: usize, seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let format = RecordFormat::new(RECORD_BYTES, vec!["0:4:u32le".parse().expect("a key")]).expect("a format");
         let mut input = Vec::new();
@@ -42,7 +47,6 @@ impl Testbed {
         let mut all: Vec<&[u8]> = input.chunks(RECORD_BYTES).collect();
         all.sort_by(|a, b| format.compare(a, b));
         let sorted = all.concat();
-        let root = tempfile::tempdir().expect("a directory");
         std::fs::write(root.path().join("data"), &input).expect("writing the input");
         Self {
             root,
@@ -64,7 +68,13 @@ impl Testbed {
     fn go_on(&self, storage: &dyn Storage, root: &Path) -> Result<Summary> {
         let memory = self.memory();
         let divide = move |_: &RecordFormat| Ok(memory);
-        go_on(storage, &target(root), &divide, |_, _, _, _| Ok(()), &Meter::default())
+        go_on(
+            storage,
+            &target(root),
+            &divide,
+            |_, _, _, _, _| Ok(()),
+            &Meter::default(),
+        )
     }
 
     fn content(&self, root: &Path) -> &'static str {

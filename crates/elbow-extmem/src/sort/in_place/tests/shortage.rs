@@ -29,7 +29,7 @@ fn go_on_with(testbed: &Testbed, units: usize) -> Result<Summary> {
         &RealStorage,
         &target,
         &|_| Ok(memory),
-        |_, _, _, _| Ok(()),
+        |_, _, _, _, _| Ok(()),
         &Meter::default(),
     )
 }
