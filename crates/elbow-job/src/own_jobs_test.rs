@@ -6,8 +6,9 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use elbow_file::double::{Call, Faulty, Interposed, Operation, Plan};
-use elbow_file::{ACCESS_ACL, DEFAULT_ACL, Errno, RealStorage, Storage};
+use elbow_file::{ACCESS_ACL, DEFAULT_ACL, Errno, FileType, RealStorage, RenameMode, Storage};
 
+use crate::api::{Caller, Ino};
 use crate::liveness::Lock;
 use crate::recover::Recovery;
 use crate::report::RecoverAction;
@@ -127,4 +128,51 @@ fn a_connection_without_jobs_ends_nothing() {
             .map(|stat| stat.size),
         Ok(3)
     );
+}
+
+/// They could be given to anything, were committed, and no later job saw them: nothing there could be removed, and a directory of the same name rolled
+/// back the job that made it.
+#[test]
+fn names_of_directories_of_jobs_are_given_to_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("old"), "x").unwrap();
+    let root = RealStorage::open_root(dir.path()).unwrap();
+    let job = Job::begin(Arc::new(RealStorage), root, dir.path(), Options::default()).unwrap();
+    let me = Caller {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        umask: 0,
+    };
+    let old = job.insist(|job| job.lookup(Ino::ROOT, OsStr::new("old"))).unwrap().ino;
+    let refused = |made: Result<(), Errno>, what: &str| assert_eq!(made, Err(Errno::PERM), "{what}");
+    for name in [".elbow-0123456789abcdef-1.000000005", ".elbow-0123456789abcdef-part"] {
+        let (at, name) = (Ino::ROOT, OsStr::new(name));
+        refused(job.insist(|job| job.create(me, at, name, 0o600)).map(drop), "create");
+        refused(job.insist(|job| job.mkdir(me, at, name, 0o755)).map(drop), "mkdir");
+        refused(
+            job.insist(|job| job.symlink(me, at, name, OsStr::new("x"))).map(drop),
+            "symlink",
+        );
+        refused(
+            job.insist(|job| job.mknod(me, at, name, FileType::Fifo, 0o600, 0))
+                .map(drop),
+            "mknod",
+        );
+        refused(job.insist(|job| job.link(old, at, name)).map(drop), "link");
+        for mode in [RenameMode::Replace, RenameMode::NoReplace] {
+            refused(
+                job.insist(|job| job.rename(at, OsStr::new("old"), at, name, mode)),
+                "rename",
+            );
+        }
+        // As a job in the job does.
+        job.insist(|job| job.mkdir(me, at, name, 0o700)).unwrap();
+        refused(
+            job.insist(|job| job.rename(at, name, at, OsStr::new("old"), RenameMode::Exchange)),
+            "exchange",
+        );
+        job.insist(|job| job.rmdir(at, name)).unwrap();
+    }
+    job.insist(|job| job.mkdir(me, Ino::ROOT, OsStr::new(".elbow-0123456789abcdef"), 0o755))
+        .unwrap();
 }

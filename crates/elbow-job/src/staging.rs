@@ -87,6 +87,11 @@ fn is_parking(rest: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+/// Is this the name of a directory that a job makes, and nothing else?
+pub(crate) fn is_directory_of_a_job(name: &OsStr) -> bool {
+    is_job_name(name) || split(name).is_some_and(|(_, rest)| rest == PART)
+}
+
 /// Is this the name of the own directory of any job?
 pub(crate) fn is_job_name(name: &OsStr) -> bool {
     mtime_in(name).is_some()

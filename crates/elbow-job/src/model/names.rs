@@ -9,6 +9,8 @@ use super::{Body, Dir, Inode, Model, Work};
 use crate::abilities::{Ability, of_name};
 use crate::api::{Answer, Attr, Caller, Ino, Listed, OpError};
 use crate::behaviours::Behaviour;
+use crate::job_files::STAGING_MODE;
+use crate::staging::is_directory_of_a_job;
 
 /// A symbolic link's target is shorter than this (`PATH_MAX`).
 const TARGET_MAX_BYTES: usize = 4096;
@@ -52,6 +54,16 @@ impl Model {
         of_name(name).map_or(Ok(()), |ability| self.traits.able(&ability))
     }
 
+    /// Fails for a name that no later job would show: only directories of jobs have those. A job in this one makes such a directory itself, under its
+    /// name and open to nobody else.
+    fn not_of_a_job(name: &OsStr, new: Option<&NewObject<'_>>) -> Result<(), Errno> {
+        let is_staging = |new: &NewObject<'_>| new.kind == FileType::Dir && new.mode & 0o777 == STAGING_MODE;
+        match is_directory_of_a_job(name) && !new.is_some_and(is_staging) {
+            true => Err(Errno::PERM),
+            false => Ok(()),
+        }
+    }
+
     /// All names of a directory.
     pub(crate) fn list(&self, ino: Ino) -> Answer<Vec<Listed>> {
         let dir = self.inodes.listed(ino)?;
@@ -73,6 +85,7 @@ impl Model {
         if self.inodes.entry(parent, name)?.is_some() {
             return Err(Errno::EXIST.into());
         }
+        Self::not_of_a_job(name, Some(new))?;
         if new.target.is_some_and(|target| target.is_empty()) {
             return Err(Errno::NOENT.into());
         }
@@ -122,6 +135,7 @@ impl Model {
         if self.inodes.entry(parent, name)?.is_some() {
             return Err(Errno::EXIST.into());
         }
+        Self::not_of_a_job(name, None)?;
         self.checks().unprotected(ino)?;
         self.checks().links_to(ino, parent)?;
         self.traits.able(&Ability::Link)?;
@@ -184,6 +198,10 @@ impl Model {
         self.check_new_name(new_parent, new_name)?;
         let there = self.inodes.entry(new_parent, new_name)?;
         self.attr(ino)?;
+        Self::not_of_a_job(new_name, None)?;
+        if mode == RenameMode::Exchange {
+            Self::not_of_a_job(name, None)?;
+        }
         self.checks().removable(ino, parent)?;
         // What exists is EEXIST then, whoever may remove it.
         if let Some(other) = there.filter(|_| mode != RenameMode::NoReplace) {
