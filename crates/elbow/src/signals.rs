@@ -23,8 +23,10 @@ use rustix::process::{Pid, Signal, kill_process};
 /// What `elbow` does not die of while it works for a command.
 const TAKEN: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 /// What else it takes for its command. Real-time signals come to these. Left out are those that tell of a mistake of our
-/// own (SIGSEGV and its like), those that stop, and what nobody can take.
-const PASSED: [i32; 13] = [
+/// own (SIGSEGV and its like), SIGPIPE, which is ignored, SIGCHLD, those that stop, and what nobody can take. SIGABRT is not left out: abort(3) lets
+/// it through to the thread that calls it, and nobody else.
+const PASSED: [i32; 14] = [
+    libc::SIGABRT,
     libc::SIGUSR1,
     libc::SIGUSR2,
     libc::SIGALRM,

@@ -143,6 +143,7 @@ fn ctrl_c_while_results_are_stored_rolls_back() {
 /// What batch systems announce the end of a job with, what they stop and go on with, and what only programs send.
 fn signals_for_the_command() -> Vec<i32> {
     let named = [
+        libc::SIGABRT,
         libc::SIGUSR1,
         libc::SIGUSR2,
         libc::SIGALRM,
