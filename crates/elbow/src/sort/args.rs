@@ -100,6 +100,9 @@ pub(crate) struct SortArgs {
     pub(crate) records: RecordArgs,
     #[command(flatten)]
     pub(crate) report: ReportArgs,
+    /// Print the version.
+    #[arg(long)]
+    pub(crate) version: bool,
     /// Print help.
     #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 pub(crate) use args::{EXAMPLES, SortArgs};
 
 use crate::exit;
-use crate::output::{print_message, sentence};
+use crate::output::{answer, print_message, sentence};
 
 /// What `--buffer-size` would not take is refused.
 pub(crate) fn check_buffer_size(text: &str) -> anyhow::Result<()> {
@@ -35,9 +35,17 @@ pub(crate) fn check_parallel(text: &str) -> anyhow::Result<()> {
     memory::threads(Some(text)).map(drop)
 }
 
+/// As `elbow --version`: short for --version-sort, it would wait for lines.
+fn version() -> anyhow::Result<ExitCode> {
+    answer(concat!("elbow ", env!("CARGO_PKG_VERSION")))?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Sorts, merges or checks; says itself what went wrong.
 pub(crate) fn run(args: &SortArgs) -> anyhow::Result<ExitCode> {
-    let ended = if args.records.are_meant() {
+    let ended = if args.version {
+        version()
+    } else if args.records.are_meant() {
         records::run(args)
     } else {
         text::run(args)

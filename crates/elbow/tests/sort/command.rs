@@ -469,3 +469,15 @@ fn a_log_tells_the_runs_and_the_merges() {
     let refused = stage.run("env", &["ELBOW_LOG=loud", ELBOW, "sort", "lines"], b"");
     assert_eq!(refused.status.code(), Some(2), "as for any wrong use of sort");
 }
+
+/// It was short for --version-sort, and waited for lines.
+#[test]
+fn the_version_is_told() {
+    let stage = Stage::new();
+    let said = stage.sort(&["--version"], b"b\na\n");
+    assert_eq!(
+        text(&said),
+        concat!("elbow ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()
+    );
+    assert_eq!(text(&stage.sort(&["--version-sort"], b"f10\nf9\n")), b"f9\nf10\n");
+}
