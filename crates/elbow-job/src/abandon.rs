@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use elbow_file::{Handle, Storage};
+use elbow_file::{Handle, ShowName, Storage};
 
 use crate::commit::{Apply, Failure, Record, Slot, Tree, Undo, write_why};
 use crate::found::{Found, Stage, THREADS, error, find_record, report_of, unfinished};
@@ -94,7 +94,7 @@ pub fn abandon(storage: &Arc<dyn Storage>, root: &Handle, name: &OsStr) -> Resul
     let stays = all_that_stays(&apply, &failures);
     let told_of: Vec<String> = stays
         .iter()
-        .map(|(path, what)| format!("{}: {what}", path.display()))
+        .map(|(path, what)| format!("{}: {what}", path.shown()))
         .collect();
     let why = Cause::Storage(format!("it was given up half-way; {}", told_of.join("; ")));
     write_why(storage, &own.handle, &why);
@@ -133,7 +133,7 @@ fn what_stays(apply: &Apply<'_>, failure: &Failure) -> String {
             let patch = patch.filter(|patch| !patch.overwritten().is_empty());
             let old = patch
                 .map(|patch| Path::new(job).join(apply.log_path(patch)))
-                .map(|log| format!("; what it overwrote is in {}", log.display()));
+                .map(|log| format!("; what it overwrote is in {}", log.shown()));
             format!("has content of the job{}", old.unwrap_or_default())
         }
         "restore attributes of" => "has attributes of the job".into(),
@@ -142,7 +142,7 @@ fn what_stays(apply: &Apply<'_>, failure: &Failure) -> String {
         "bring back" => match record.departures.iter().find(|departure| departure.path == *path) {
             Some(departure) => format!(
                 "is not as before: what was there is {}",
-                waits_at(departure, job).display()
+                waits_at(departure, job).shown()
             ),
             None => "is not as before".into(),
         },

@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use elbow_file::{Errno, FileType, Handle, Storage};
+use elbow_file::{Errno, FileType, Handle, ShowName, Storage};
 
 use crate::commit::{Tree, put_times_back, remove_part};
 use crate::found::{THREADS, error, report_of};
@@ -84,7 +84,7 @@ impl<'a> Search<'a> {
     }
 
     fn end(&self, orphan: &OrphanedStaging) -> Result<Recovered, Errno> {
-        let above = orphan.above.display();
+        let above = orphan.above.shown();
         let say = |action, message: String| Ok(report_of(&orphan.name, action, None, message));
         let dir = self.tree.dir(&orphan.above)?;
         let found = self.storage.stat(&dir, &orphan.name)?;

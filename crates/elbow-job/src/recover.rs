@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use elbow_file::{Errno, FileSystemTraits, Handle, Storage, Time};
+use elbow_file::{Errno, FileSystemTraits, Handle, ShowName, Storage, Time};
 use tracing::{debug, info, info_span, warn};
 
 use crate::clock::clock;
@@ -79,7 +79,7 @@ fn failure(error: &JobError) -> String {
     match error {
         JobError::Storage { tried, errno, path } => {
             let tried = match path.strip_prefix(".") {
-                Ok(below) if !below.as_os_str().is_empty() => format!("{tried} {}", below.display()),
+                Ok(below) if !below.as_os_str().is_empty() => format!("{tried} {}", below.shown()),
                 _ => tried.strip_suffix(" in").unwrap_or(tried).to_owned(),
             };
             let advice = match *errno {
@@ -257,10 +257,7 @@ impl<'a> Recovery<'a> {
         };
         let say = |action, message: String| Ok(Some(report_of(name, action, Some(manifest), message)));
         if let Some(home) = manifest.home.as_ref().filter(|home| home.name != name) {
-            let message = format!(
-                "its manifest is that of {}: somebody has renamed it",
-                home.name.display()
-            );
+            let message = format!("its manifest is that of {}: somebody has renamed it", home.name.shown());
             return say(RecoverAction::NotOurs, message);
         }
         let liveness = self.liveness(manifest, attempt);
@@ -375,7 +372,7 @@ impl<'a> Recovery<'a> {
                     RecoverAction::Failed,
                     &format!(
                         "it could not be ended: {} cannot be read, where it may have saved results; `elbow recover --force` rolls it back",
-                        place.display()
+                        place.shown()
                     ),
                 ),
                 Ok(None) | Err(_) => {
@@ -424,7 +421,7 @@ impl<'a> Recovery<'a> {
         let message = format!(
             "it could not be marked as kept when the storage did not take all of it; what is missing is on {} in {}",
             manifest.host,
-            saved.display()
+            saved.shown()
         );
         let (left, times) =
             leftovers(self.storage, self.root, name, own, Some(manifest)).map_err(error("reading the journal in"))?;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use elbow_file::{Errno, Protection, Time};
+use elbow_file::{Errno, Protection, ShowName, Time};
 
 use crate::clock::clock;
 use crate::commit::{Failure, Refusal};
@@ -72,7 +72,7 @@ pub struct DeferredError {
 impl std::fmt::Display for DeferredError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let errno = std::io::Error::from_raw_os_error(self.errno);
-        write!(f, "{} {}: {errno}", self.operation, self.path.display())
+        write!(f, "{} {}: {errno}", self.operation, self.path.shown())
     }
 }
 
@@ -213,7 +213,7 @@ impl std::fmt::Display for Cause {
             Self::Asked => f.write_str("it was asked for"),
             Self::Deferred(errors) => f.write_str(&list(errors.iter().map(ToString::to_string).collect())),
             Self::Conflict(found) | Self::OtherJobs(found) => {
-                let each = found.iter().map(|(path, what)| format!("{} ({what})", path.display()));
+                let each = found.iter().map(|(path, what)| format!("{} ({what})", path.shown()));
                 f.write_str(&list(each.collect()))
             }
             Self::Storage(message) => f.write_str(message),
@@ -226,7 +226,7 @@ impl std::fmt::Display for Cause {
 #[non_exhaustive]
 pub enum JobError {
     /// A call on the staging area or the directory itself failed.
-    #[error("{tried} {}: {errno}{}", path.display(), advice(tried, *errno))]
+    #[error("{tried} {}: {errno}{}", path.shown(), advice(tried, *errno))]
     Storage {
         /// What was tried, so that the path can follow: `reading the attributes of`.
         tried: &'static str,
@@ -238,7 +238,7 @@ pub enum JobError {
     /// Nothing that is staged in the directory could ever leave it.
     #[error(
         "{}: {} (chattr(1)), so that the hidden staging directory of a job could not be taken out of it again; name a directory below it, or ask its \
-         owner for `chattr -{}`", path.display(), protection_words(*protection).0, protection_words(*protection).1
+         owner for `chattr -{}`", path.shown(), protection_words(*protection).0, protection_words(*protection).1
     )]
     Protected {
         /// The directory of the job.
@@ -247,7 +247,7 @@ pub enum JobError {
         protection: Protection,
     },
     /// Written data cannot be spilled.
-    #[error("{}: {source}; written data beyond the memory cannot go there, name another directory", path.display())]
+    #[error("{}: {source}; written data beyond the memory cannot go there, name another directory", path.shown())]
     Scratch {
         /// The scratch directory.
         path: PathBuf,
@@ -255,7 +255,7 @@ pub enum JobError {
         source: std::io::Error,
     },
     /// A commit record or manifest could not be read.
-    #[error("{}: {found}; nothing was changed", path.display())]
+    #[error("{}: {found}; nothing was changed", path.shown())]
     Damaged {
         /// The record or manifest, below the directory of the job.
         path: PathBuf,
@@ -279,7 +279,7 @@ pub enum JobError {
         found: String,
     },
     /// What was saved of a job cannot be restored.
-    #[error("{}: {found}", path.display())]
+    #[error("{}: {found}", path.shown())]
     NotSaved {
         /// The directory that it was saved in.
         path: PathBuf,
@@ -298,7 +298,7 @@ pub enum JobError {
     #[error(
         "{}: the connection ended while the job was being committed; the far end finishes it if its commit record was written, and else rolls it back \
          (`elbow recover --show` says what is left)",
-        directory.display()
+        directory.shown()
     )]
     Disconnected {
         /// The directory of the job.
@@ -326,7 +326,7 @@ pub enum JobError {
     /// The commit record is written but applying it failed; `elbow recover` finishes it.
     #[error(
         "the job is committed but {} of its steps failed ({first}); run `elbow recover {}` to finish it",
-        failed, directory.display()
+        failed, directory.shown()
     )]
     Unfinished {
         /// Number of failed steps.

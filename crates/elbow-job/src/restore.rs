@@ -16,7 +16,7 @@ use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use elbow_file::{Errno, FileType, Handle, Stat, Storage, Time};
+use elbow_file::{Errno, FileType, Handle, ShowName, Stat, Storage, Time};
 use elbow_ranges::encoding::DecodeError;
 use parking_lot::Mutex;
 
@@ -146,7 +146,7 @@ pub fn restore(
     let storage = &**storage;
     let (dir, saved) = SavedDir::open(path).map_err(not_saved(path))?;
     if !saved.home.is(&RootId::of(storage, root, name, elsewhere)) {
-        let home = saved.home.path.display();
+        let home = saved.home.path.shown();
         return Err(not_saved(path)(format!("it is of a job of another directory ({home})")));
     }
     let (job, lock) = own_directory(storage, root, &saved, &dir)?;
@@ -379,8 +379,8 @@ impl Restoration<'_> {
             Err(Errno::ACCESS) => Ok(()),
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => Err(not_saved(&self.dir.path)(format!(
                 "the storage does not have any more what it had taken of {}, without which the rest is of no use; `elbow recover --drop {}` removes that",
-                path.display(),
-                self.saved.job.display()
+                path.shown(),
+                self.saved.job.shown()
             ))),
             Err(errno) => Err(refused(path, errno)),
         };

@@ -12,7 +12,7 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use elbow_file::{Errno, Handle, RenameMode, Storage};
+use elbow_file::{Errno, Handle, RenameMode, ShowName, Storage};
 
 use crate::clock::clock;
 use crate::commit::{
@@ -63,10 +63,7 @@ pub fn resume(
     let rest = rest.ok_or_else(|| not_whole("its command failed, or not all that it made is stored (`elbow resume` brings back what was saved elsewhere)"))?;
     let lost = lost_content(storage, &kept.own.handle, &rest).map_err(error("looking at the patches in"))?;
     if let Some(patch) = lost.first() {
-        return Err(not_whole(&format!(
-            "the new content of {} is lost",
-            patch.path.display()
-        )));
+        return Err(not_whole(&format!("the new content of {} is lost", patch.path.shown())));
     }
     let resumption = Resumption {
         storage,

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
-use elbow_file::{Errno, FileType, Handle, Storage};
+use elbow_file::{Errno, FileType, Handle, ShowName, Storage};
 
 use crate::found::{
     Found, Stage, command_of, error, find_record, lock_manifest, look_at, read_journal, read_why, waits,
@@ -161,10 +161,7 @@ impl Look<'_> {
             .and_then(|manifest| manifest.home.as_ref())
             .filter(|home| home.name != name)
         {
-            let said = format!(
-                "its manifest is that of {}: somebody has renamed it",
-                home.name.display()
-            );
+            let said = format!("its manifest is that of {}: somebody has renamed it", home.name.shown());
             return Ok((JobState::NotOurs, Some(said)));
         }
         Ok(match find_record(self.storage, own) {

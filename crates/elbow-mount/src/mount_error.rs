@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use elbow_file::Errno;
+use elbow_file::{Errno, ShowName};
 
 use crate::step::Step;
 
@@ -11,7 +11,7 @@ use crate::step::Step;
 #[non_exhaustive]
 pub enum MountError {
     /// Nothing there, or not reachable.
-    #[error("{}: {}; create the directory first, or name another one (`elbow run --on DIR`)", path.display(), words(*errno))]
+    #[error("{}: {}; create the directory first, or name another one (`elbow run --on DIR`)", path.shown(), words(*errno))]
     Unreachable {
         /// The directory as it was given.
         path: PathBuf,
@@ -19,15 +19,15 @@ pub enum MountError {
         errno: Errno,
     },
     /// Something else than a directory.
-    #[error("{}: not a directory; a job is over a whole directory, name the one that holds it", _0.display())]
+    #[error("{}: not a directory; a job is over a whole directory, name the one that holds it", _0.shown())]
     NotADirectory(PathBuf),
     /// A read-only file system.
-    #[error("{}: on a read-only file system; remount it writable (mount -o remount,rw) or work on a copy", _0.display())]
+    #[error("{}: on a read-only file system; remount it writable (mount -o remount,rw) or work on a copy", _0.shown())]
     ReadOnly(PathBuf),
     /// A directory that may not be written.
     #[error(
         "{}: you may not write there ({}); a job needs a hidden staging directory inside it: ask its owner for \
-         write permission, or name a directory of yours (`elbow run --on DIR`)", path.display(), words(*errno)
+         write permission, or name a directory of yours (`elbow run --on DIR`)", path.shown(), words(*errno)
     )]
     Unwritable {
         /// The directory.
@@ -38,7 +38,7 @@ pub enum MountError {
     /// A file system without files of anybody's.
     #[error(
         "{}: on {kind}, which the kernel makes up and which stores no files; name a directory on a disk or a network file \
-         system (`elbow run --on DIR`)", path.display()
+         system (`elbow run --on DIR`)", path.shown()
     )]
     Synthetic {
         /// The directory.
@@ -49,7 +49,7 @@ pub enum MountError {
     /// Other file systems are mounted inside.
     #[error(
         "{}: other file systems are mounted inside it ({}), which one transaction cannot cover; unmount them, name \
-         directories without mounts (`elbow run --on DIR --on DIR`), or leave them out of it (`--pass-through MOUNT`)", path.display(), list(mounts)
+         directories without mounts (`elbow run --on DIR --on DIR`), or leave them out of it (`--pass-through MOUNT`)", path.shown(), list(mounts)
     )]
     NestedMounts {
         /// The directory.
@@ -58,7 +58,7 @@ pub enum MountError {
         mounts: Vec<PathBuf>,
     },
     /// What was to be passed through is no directory, or not there.
-    #[error("{}: cannot be passed through: {}; make the directory first, it is no part of the job", path.display(), words(*errno))]
+    #[error("{}: cannot be passed through: {}; make the directory first, it is no part of the job", path.shown(), words(*errno))]
     NotPassed {
         /// As it was named.
         path: PathBuf,
@@ -67,7 +67,7 @@ pub enum MountError {
     },
     /// Nothing of a directory is left for the job.
     #[error(
-        "{}: all of it is passed through, so that nothing is left for a job; name directories in it", .0.display()
+        "{}: all of it is passed through, so that nothing is left for a job; name directories in it", .0.shown()
     )]
     PassedWhole(PathBuf),
     /// One directory of a job inside another.
@@ -91,7 +91,7 @@ pub enum MountError {
     )]
     NoFusermount,
     /// That helper refused.
-    #[error("fusermount3 refused to mount at {}: {message}{}", path.display(), fusermount_advice(message))]
+    #[error("fusermount3 refused to mount at {}: {message}{}", path.shown(), fusermount_advice(message))]
     Fusermount {
         /// The mount point.
         path: PathBuf,
@@ -183,7 +183,7 @@ fn list(paths: &[PathBuf]) -> String {
     let mut text = paths
         .iter()
         .take(SHOWN)
-        .map(|p| p.display().to_string())
+        .map(|p| p.shown().to_string())
         .collect::<Vec<_>>()
         .join(", ");
     if paths.len() > SHOWN {
@@ -194,20 +194,16 @@ fn list(paths: &[PathBuf]) -> String {
 
 fn overlap(outer: &Path, inner: &Path) -> String {
     if outer == inner {
-        return format!("{} is named twice; name it once", inner.display());
+        return format!("{} is named twice; name it once", inner.shown());
     }
     if !inner.starts_with(outer) {
         return format!(
             "{} is {}, or lies in it, mounted at another place; name only one of them",
-            inner.display(),
-            outer.display()
+            inner.shown(),
+            outer.shown()
         );
     }
-    format!(
-        "{} is inside {}; name only the outer one",
-        inner.display(),
-        outer.display()
-    )
+    format!("{} is inside {}; name only the outer one", inner.shown(), outer.shown())
 }
 
 fn fuse_advice(errno: Errno) -> &'static str {

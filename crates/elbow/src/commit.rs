@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{bail, ensure};
+use elbow_file::ShowName;
 
 use crate::cli::{EndArgs, EndReportArgs};
 use crate::control::{self, Found, Reply, Request};
@@ -70,7 +71,7 @@ fn open_report(path: &Path, told: &EndReportArgs) -> anyhow::Result<Option<Repor
     ensure!(
         !file.is_within(path),
         "--report: the file is inside {}, which is about to end; name one elsewhere",
-        path.display()
+        path.shown()
     );
     Ok(Some(file))
 }

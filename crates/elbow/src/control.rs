@@ -26,14 +26,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use elbow_file::Errno;
+use anyhow::{Context, bail, ensure};
+use elbow_file::{Errno, ShowName, ShownName};
 use elbow_job::{Attr, ChangeKind, Counts, Ino, Job};
 use elbow_mount::{CONTROL_XATTR, job_mounts};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
+use crate::job::quoted;
 use crate::json::WordedError;
 use crate::messages::{receive, send};
 use crate::names::{CommandWords, DirectoryName, FromName, MountPointName, PathName, SourceName};
@@ -184,8 +185,8 @@ impl Socket {
         let draft = path.with_extension("new");
         // Left over from a process of the same number, if anything.
         let _ = std::fs::remove_file(&draft);
-        let listener = UnixListener::bind(&draft).with_context(|| format!("cannot listen at {}", path.display()))?;
-        std::fs::rename(&draft, path).with_context(|| format!("cannot listen at {}", path.display()))?;
+        let listener = UnixListener::bind(&draft).with_context(|| format!("cannot listen at {}", path.shown()))?;
+        std::fs::rename(&draft, path).with_context(|| format!("cannot listen at {}", path.shown()))?;
         Ok(self.listener.insert(listener))
     }
 
@@ -307,17 +308,20 @@ fn of_directory(path: &Path) -> anyhow::Result<Found> {
         }
     }
     let found = if over.is_empty() { above } else { over };
+    if let Some(kept) = kept().into_iter().find(|kept| found.is_empty() && kept.is_at(&real)) {
+        bail!(kept.advice());
+    }
     let pids: Vec<String> = found.iter().map(|(_, status)| status.pid.to_string()).collect();
     match found.len() {
         0 if silent > 0 => bail!(
             "{}: not a mount of elbow, and no job of yours that answers runs there; {silent} of your jobs, wherever they run, gave no answer \
              within {} s (stopped, or the machine is very busy): ask again",
-            path.display(),
+            path.shown(),
             STATUS_PATIENCE.as_secs()
         ),
         0 => bail!(
             "{}: not a mount of elbow, and no job of yours runs there (`elbow jobs` lists them)",
-            path.display()
+            path.shown()
         ),
         1 => Ok(Found {
             socket: found.into_iter().next().map(|(socket, _)| socket).unwrap_or_default(),
@@ -325,10 +329,26 @@ fn of_directory(path: &Path) -> anyhow::Result<Found> {
         }),
         _ => bail!(
             "{}: several jobs run there (processes {}); name one by its staging directory, as `elbow jobs` lists it",
-            path.display(),
+            path.shown(),
             pids.join(", ")
         ),
     }
+}
+
+/// Fails where a job is mounted already. Root can begin one in that job, over its directory; fusermount3 mounts nothing over FUSE.
+pub(crate) fn expect_no_job_at(mount_point: &Path, source: &Path) -> anyhow::Result<()> {
+    if mount_point == source && rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let is_there =
+        |status: &Status| status.kind == JobKind::Mount && status.mount_point.path().as_deref() == Some(mount_point);
+    ensure!(
+        !running().iter().any(|(_, status)| is_there(status)),
+        "{}: a job is mounted there already (`elbow status {}`)",
+        mount_point.shown(),
+        quoted(mount_point)
+    );
+    Ok(())
 }
 
 /// The running job with this staging directory.
@@ -408,6 +428,22 @@ impl KeptJob {
             .path()
             .is_some_and(|directory| mount_point_of(&directory) == self.mount_point)
     }
+
+    /// Whether a path is that of its directory, or of its staging directory.
+    fn is_at(&self, path: &Path) -> bool {
+        let directory = self.directory.path();
+        directory.is_some_and(|directory| path == directory || path == directory.join(&self.job))
+    }
+
+    /// What can be done with it, for who takes it for one that runs.
+    fn advice(&self) -> String {
+        let directory = quoted(&self.directory.path().unwrap_or_default());
+        format!(
+            "{} is kept, and does not run any more; `elbow recover {directory} --show` says why, and whether `elbow resume {directory}` goes on with it; \
+             `elbow recover {directory} --drop {}` gives it up",
+            self.job, self.job
+        )
+    }
 }
 
 /// Where what a directory is on is mounted, or what it would be on if it were there.
@@ -437,8 +473,8 @@ const BEGIN_PATIENCE: Duration = Duration::from_millis(500);
 
 impl Found {
     /// What it was named by.
-    pub(crate) fn shown(&self) -> std::path::Display<'_> {
-        self.shown.display()
+    pub(crate) fn shown(&self) -> ShownName<'_> {
+        self.shown.shown()
     }
 
     /// What it was named by.
@@ -508,11 +544,7 @@ impl Found {
                 }
                 connected => {
                     return connected.with_context(|| {
-                        format!(
-                            "{}: cannot reach its process at {}",
-                            self.shown(),
-                            self.socket.display()
-                        )
+                        format!("{}: cannot reach its process at {}", self.shown(), self.socket.shown())
                     });
                 }
             }
@@ -546,7 +578,7 @@ fn socket_of(mount_point: &Path) -> anyhow::Result<Option<PathBuf>> {
         Err(Errno::NOTCONN | Errno::CONNABORTED) => bail!(
             "{}: the process that served it is gone; unmount it (umount, or fusermount3 -u), then run `elbow recover` \
              on its source",
-            mount_point.display()
+            mount_point.shown()
         ),
         Err(errno) => Err(WordedError::of(mount_point, errno).into()),
     }

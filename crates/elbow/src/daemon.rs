@@ -30,7 +30,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::cli::MountArgs;
-use crate::control::{JobKind, Reply, Request, Socket};
+use crate::control::{self, JobKind, Reply, Request, Socket};
 use crate::job::{self, Site};
 use crate::job_server::{JobServer, start};
 use crate::output::print_message;
@@ -74,6 +74,7 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
             site.path().display()
         );
     }
+    control::expect_no_job_at(&mount_point, site.path())?;
     let (scratch, note) = job::scratch(&args.job)?;
     job::memory_note(&args.job).iter().chain(&note).for_each(print_message);
     let found = site.recover(false)?;

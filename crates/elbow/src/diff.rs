@@ -1,11 +1,11 @@
 //! `elbow diff [PATH]`: what a commit would change.
 
-use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
+use elbow_file::ShowName;
 use elbow_job::ChangeKind;
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use crate::cli::DiffArgs;
 use crate::control::{self, Change, Reply, Request};
 use crate::json;
 use crate::names::MountPointName;
-use crate::output::answer;
+use crate::output::{answer, answer_text};
 use crate::report::utc;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -58,7 +58,7 @@ fn tell(args: &DiffArgs) -> anyhow::Result<ExitCode> {
         bail!("the process of {} gave another answer", job.shown());
     };
     if args.json {
-        let mount_point = MountPointName::of(job.path());
+        let mount_point = job.status()?.mount_point;
         answer(json::line(&Changes { mount_point, changes })?)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -81,10 +81,8 @@ fn records(changes: &[Change]) -> anyhow::Result<ExitCode> {
             bytes.extend([name.as_os_str().as_bytes(), b"\0"].concat());
         }
     }
-    match io::stdout().lock().write_all(&bytes) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    answer_text(&bytes)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What happened, as git and rsync say it.
@@ -101,11 +99,12 @@ fn letter(kind: ChangeKind) -> u8 {
 fn line(change: &Change, long: bool) -> String {
     let letter = char::from(letter(change.kind));
     let shown = |path: PathBuf| {
-        escaped(if path.as_os_str().is_empty() {
+        let path = if path.as_os_str().is_empty() {
             Path::new(".")
         } else {
             &path
-        })
+        };
+        path.shown().as_word().to_string()
     };
     let names = [change.from.path(), change.path.path()]
         .into_iter()
@@ -120,28 +119,6 @@ fn line(change: &Change, long: bool) -> String {
         .map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
     let time = change.mtime_unix_seconds.map_or_else(|| "-".to_owned(), utc);
     format!("{letter} {size:>12} {time:>20} {names}")
-}
-
-/// A name on one line, with nothing in it that a terminal would obey.
-fn escaped(path: &Path) -> String {
-    let mut shown = String::new();
-    for piece in path.as_os_str().as_bytes().utf8_chunks() {
-        for sign in piece.valid().chars() {
-            match sign {
-                ' ' | '\\' => shown.extend(['\\', sign]),
-                '\n' => shown.push_str("\\n"),
-                '\t' => shown.push_str("\\t"),
-                _ if sign.is_control() => sign.to_string().bytes().for_each(|byte| push_octal(&mut shown, byte)),
-                _ => shown.push(sign),
-            }
-        }
-        piece.invalid().iter().for_each(|byte| push_octal(&mut shown, *byte));
-    }
-    shown
-}
-
-fn push_octal(shown: &mut String, byte: u8) {
-    shown.push_str(&format!("\\{byte:03o}"));
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use elbow_file::dig::{Dug, Means, Writers, dig};
-use elbow_file::{Access, Errno, Extent, ExtentKind, Extents, RealStorage, Storage};
+use elbow_file::{Access, Errno, Extent, ExtentKind, Extents, RealStorage, ShowName, Storage};
 use serde::Serialize;
 
 use crate::exit;
@@ -103,7 +103,7 @@ impl Map {
 }
 
 fn shown(path: &PathName) -> String {
-    path.path().unwrap_or_default().display().to_string()
+    path.path().unwrap_or_default().shown().to_string()
 }
 
 fn length(extent: &Extent) -> u64 {
@@ -124,7 +124,7 @@ fn run_dig(args: &HolesArgs) -> anyhow::Result<ExitCode> {
         false => Writers::Unknown,
     };
     let before = RealStorage.stat_handle(&file)?;
-    let mut meter = Meter::new(&args.file.display().to_string(), args.quiet || args.json);
+    let mut meter = Meter::new(&args.file.shown().to_string(), args.quiet || args.json);
     let dug = dig(&file, writers, |dug| meter.show(dug.examined_bytes, dug.size_bytes));
     drop(meter);
     let dug = dug.map_err(|error| refusal(args, error))?;
@@ -140,14 +140,14 @@ fn run_dig(args: &HolesArgs) -> anyhow::Result<ExitCode> {
     }
     print_message(format_args!(
         "{}: somebody else has opened it, so the rest was left alone; start again when it is closed (fuser(1) says who has it)",
-        args.file.display()
+        args.file.shown()
     ));
     Ok(ExitCode::from(exit::ELBOW_FAILED))
 }
 
 /// Why nothing can be dug, and the way out.
 fn refusal(args: &HolesArgs, error: std::io::Error) -> anyhow::Error {
-    let path = args.file.display();
+    let path = args.file.shown();
     let errno = Errno::from_io_error(&error);
     let message = match errno {
         Some(Errno::BUSY) => format!(

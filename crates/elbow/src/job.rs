@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use elbow_file::{Errno, Handle, RealStorage, Storage};
+use elbow_file::{Errno, Handle, RealStorage, ShowName, Storage};
 use elbow_job::{
     Abandoned, Cause, Elsewhere, Job, JobError, Kept, Options, Outcome, RecoverAction, Recovered, SavedJob,
     UnfinishedJob,
@@ -39,7 +39,7 @@ pub(crate) fn scratch(args: &JobArgs) -> anyhow::Result<(Option<PathBuf>, Option
         return Ok((Some(directory), None));
     };
     let (shown, why) = (
-        directory.display(),
+        directory.shown(),
         error.raw_os_error().map_or_else(|| error.to_string(), strerror),
     );
     if args.scratch.is_some() {
@@ -183,17 +183,14 @@ impl Site {
             match Self::connect(directory, &far, by.compresses()) {
                 Ok((site, _)) if !optional && passed.within(site.path()).next().is_some() => bail!(
                     "{}: what is passed through goes by the mount, and the job does not; leave out --via, or --pass-through",
-                    site.path().display()
+                    site.path().shown()
                 ),
                 Ok((site, how)) => {
-                    notes.push(format!("{} is stored {how}", directory.display()));
+                    notes.push(format!("{} is stored {how}", directory.shown()));
                     sites.push(site);
                 }
                 Err(error) if optional => {
-                    notes.push(format!(
-                        "{} is stored through its mount ({error:#})",
-                        directory.display()
-                    ));
+                    notes.push(format!("{} is stored through its mount ({error:#})", directory.shown()));
                     sites.push(through_the_mount(directory)?);
                 }
                 Err(error) => return Err(error),
@@ -271,7 +268,7 @@ impl Site {
         let Some(via) = &self.via else {
             return text.to_owned();
         };
-        let (shown, quoted) = (self.path().display().to_string(), quoted(self.path()));
+        let (shown, quoted) = (self.path().shown().to_string(), quoted(self.path()));
         let tell = |text: String, command: &str| {
             let plain = format!("{command} {quoted}");
             let text = text.replace(&format!("{command} {shown}"), &plain);
@@ -303,7 +300,7 @@ impl Site {
     pub(crate) fn recover(&self, force: bool) -> anyhow::Result<Vec<Recovered>> {
         let found = elbow_job::recover(&self.storage, &self.root, force);
         let found = found.map_err(|error| located(error, self.path()));
-        let mut found = found.with_context(|| format!("{}: cannot look for dead jobs", self.path().display()))?;
+        let mut found = found.with_context(|| format!("{}: cannot look for dead jobs", self.path().shown()))?;
         found
             .iter_mut()
             .for_each(|job| job.message = self.told(&named(&job.message, self.path())));
@@ -318,7 +315,7 @@ impl Site {
         let above: Vec<_> = above.filter_map(|dir| RealStorage::open_root(dir).ok()).collect();
         elbow_job::recover_orphans(&self.storage, &self.root, &above, force)
             .map_err(|error| located(error, self.path()))
-            .with_context(|| format!("{}: cannot search for what dead jobs left", self.path().display()))
+            .with_context(|| format!("{}: cannot search for what dead jobs left", self.path().shown()))
     }
 
     /// Removes kept jobs of the directory, and what was saved of them; each is named as it is listed, or by the path of its staging directory.
@@ -344,7 +341,7 @@ impl Site {
         let (only_saved, kept): (Vec<_>, Vec<_>) = names.into_iter().partition(is_only_saved);
         let dropped =
             elbow_job::drop_kept(&self.storage, &self.root, &kept).map_err(|error| located(error, self.path()));
-        let mut dropped = dropped.with_context(|| format!("{}: cannot drop kept jobs", self.path().display()))?;
+        let mut dropped = dropped.with_context(|| format!("{}: cannot drop kept jobs", self.path().shown()))?;
         for saved in &saved {
             elbow_job::drop_saved(&saved.path)?;
         }
@@ -407,7 +404,7 @@ impl Site {
     /// Looks at all that jobs have left in the directory.
     pub(crate) fn show(&self) -> anyhow::Result<Vec<UnfinishedJob>> {
         let found = elbow_job::show(&self.storage, &self.root).map_err(|error| located(error, self.path()));
-        found.with_context(|| format!("{}: cannot look for jobs", self.path().display()))
+        found.with_context(|| format!("{}: cannot look for jobs", self.path().shown()))
     }
 
     /// Commits a kept job.
@@ -427,7 +424,7 @@ impl Site {
         let retry = |job: &PathBuf| {
             let found = elbow_job::retry(&self.storage, &self.root, &self.name_of(job, "changed")?, force);
             let found = found.map_err(|error| located(error, self.path()));
-            let mut found = found.with_context(|| format!("{}: cannot try a job again", self.path().display()))?;
+            let mut found = found.with_context(|| format!("{}: cannot try a job again", self.path().shown()))?;
             found.message = self.told(&named(&found.message, self.path()));
             Ok(found)
         };
@@ -439,7 +436,7 @@ impl Site {
         let abandon = |job: &PathBuf| {
             let found = elbow_job::abandon(&self.storage, &self.root, &self.name_of(job, "changed")?);
             let found = found.map_err(|error| located(error, self.path()));
-            found.with_context(|| format!("{}: cannot give up a job", self.path().display()))
+            found.with_context(|| format!("{}: cannot give up a job", self.path().shown()))
         };
         jobs.iter().map(abandon).collect()
     }
@@ -448,16 +445,12 @@ impl Site {
     pub(crate) fn name_of(&self, job: &Path, done: &str) -> anyhow::Result<OsString> {
         let name = job
             .file_name()
-            .with_context(|| format!("{}: no name of a job", job.display()))?;
+            .with_context(|| format!("{}: no name of a job", job.shown()))?;
         let above = job.parent().filter(|above| !above.as_os_str().is_empty());
         if let Some(above) = above
             && above.canonicalize().ok().as_deref() != Some(self.path())
         {
-            bail!(
-                "{}: not in {}; nothing was {done}",
-                job.display(),
-                self.path().display()
-            );
+            bail!("{}: not in {}; nothing was {done}", job.shown(), self.path().shown());
         }
         Ok(name.to_owned())
     }
@@ -517,7 +510,7 @@ fn named(message: &str, directory: &Path) -> String {
     };
     let (recover, resume) = (told("recover"), told("resume"));
     message
-        .replace(" .: ", &format!(" {}: ", directory.display()))
+        .replace(" .: ", &format!(" {}: ", directory.shown()))
         .replace(&recover.0, &recover.1)
         .replace(&resume.0, &resume.1)
 }
@@ -541,7 +534,7 @@ pub(crate) fn recovered_lines(site: &Site, found: &[Recovered]) -> Vec<String> {
 /// What a job is called in what is said of it. One that could not be ended is a path, for somebody will have to look at it.
 pub(crate) fn name_of(site: &Site, job: &Recovered) -> String {
     match job.action {
-        RecoverAction::Failed => site.path().join(&job.job).display().to_string(),
+        RecoverAction::Failed => site.path().join(&job.job).shown().to_string(),
         _ => job.job.clone(),
     }
 }
@@ -586,6 +579,11 @@ fn scratch_option(saved: Option<&Path>) -> String {
 
 /// A path as a shell takes it.
 pub(crate) fn quoted(path: &Path) -> String {
-    let path = path.display().to_string();
-    shlex::try_quote(&path).map_or_else(|_| path.clone(), Into::into)
+    let plain = path.to_str().filter(|path| !path.contains(char::is_control));
+    let quoted = plain.and_then(|path| shlex::try_quote(path).ok());
+    // As bash(1), ksh and POSIX of 2024 have it.
+    quoted.map_or_else(
+        || format!("$'{}'", path.shown().to_string().replace('\'', "\\'")),
+        Into::into,
+    )
 }

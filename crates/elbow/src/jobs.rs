@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use elbow_file::ShowName;
 use serde::Serialize;
 
 use crate::cli::JobsArgs;
@@ -106,8 +107,8 @@ impl Listed {
     fn lines(&self) -> String {
         let directory = self.directory.path().unwrap_or_default();
         let place = match self.mount_point.path() {
-            Some(point) if self.kind == JobKind::Mount => format!("{} on {}", directory.display(), point.display()),
-            _ => directory.display().to_string(),
+            Some(point) if self.kind == JobKind::Mount => format!("{} on {}", directory.shown(), point.shown()),
+            _ => directory.shown().to_string(),
         };
         let process = self.pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
         let mut lines = vec![

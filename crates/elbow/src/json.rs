@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use elbow_extmem::sort::SortError;
 use elbow_extmem::store::StoreError;
-use elbow_file::Errno;
+use elbow_file::{Errno, ShowName};
 use elbow_job::JobError;
 use elbow_mount::MountError;
 use serde::{Deserialize, Serialize};
@@ -127,7 +127,7 @@ impl std::error::Error for WordedError {}
 impl WordedError {
     /// The system's own words about a path.
     pub(crate) fn of(path: &Path, errno: Errno) -> Self {
-        let message = format!("{}: {}", path.display(), std::io::Error::from(errno));
+        let message = format!("{}: {}", path.shown(), std::io::Error::from(errno));
         Self { message, errno }
     }
 }

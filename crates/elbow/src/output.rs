@@ -6,9 +6,26 @@
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
-/// A message for people, with our name before it.
+use elbow_file::ShowName;
+
+/// A message for people, with our name before it. A terminal obeys nothing in it.
 pub(crate) fn print_message(message: impl Display) {
-    raw(format_args!("elbow: {}", without_numbers(&message.to_string())));
+    let message = without_numbers(&message.to_string());
+    let lines: Vec<String> = message.split('\n').map(on_one_line).collect();
+    raw(format_args!("elbow: {}", lines.join("\n")));
+}
+
+/// A sentence in which names may be that were not written for people: what a terminal would obey, and what would begin another line, stands as
+/// [`ShowName`] has it.
+pub(crate) fn on_one_line(sentence: &str) -> String {
+    let mut told = String::with_capacity(sentence.len());
+    for sign in sentence.chars() {
+        match sign {
+            _ if sign.is_control() => told.push_str(&sign.encode_utf8(&mut [0; 4]).shown().to_string()),
+            _ => told.push(sign),
+        }
+    }
+    told
 }
 
 /// An error and its causes in one sentence: each is said once, although most errors tell their cause themselves.
@@ -50,6 +67,11 @@ pub(crate) fn raw(line: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
+/// An answer could not be given.
+#[derive(Debug, thiserror::Error)]
+#[error("standard output: {0}")]
+struct AnswerError(#[source] io::Error);
+
 /// A line of the answer. That nobody reads it any more is no error.
 pub(crate) fn answer(line: impl Display) -> io::Result<()> {
     read_or_not(writeln!(io::stdout().lock(), "{line}"))
@@ -71,8 +93,12 @@ pub(crate) fn is_unread(told: &io::Result<()>) -> bool {
     told.as_ref().is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-fn read_or_not(told: io::Result<()>) -> io::Result<()> {
-    if is_unread(&told) { Ok(()) } else { told }
+/// What became of an answer: that nobody reads it any more is no error.
+pub(crate) fn read_or_not(told: io::Result<()>) -> io::Result<()> {
+    match told {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        told => told.map_err(|error| io::Error::new(error.kind(), AnswerError(error))),
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
-use elbow_file::{Errno, Handle, RealStorage, RenameMode, Storage};
+use elbow_file::{Errno, Handle, RealStorage, RenameMode, ShowName, Storage};
 
 const NEW_FILE_MODE: u32 = 0o666;
 /// Of a draft that gets the mode of an old file: until then it is nobody else's.
@@ -37,7 +37,7 @@ impl PartialOutput {
     pub(crate) fn new(path: &Path, old: Option<&Metadata>) -> Result<Self> {
         let (dir, name) = place(path)?;
         let made = Self::in_directory(dir, name, old);
-        made.with_context(|| format!("creating the output {}", path.display()))
+        made.with_context(|| format!("creating the output {}", path.shown()))
     }
 
     /// The same in an open directory.
@@ -72,10 +72,10 @@ impl PartialOutput {
     pub(crate) fn publish(&self) -> Result<()> {
         if self.replaces {
             let synced = RealStorage.sync(&self.file);
-            synced.with_context(|| format!("syncing the output {}", Path::new(&self.name).display()))?;
+            synced.with_context(|| format!("syncing the output {}", Path::new(&self.name).shown()))?;
         }
         let renamed = RealStorage.rename(&self.dir, &self.draft, &self.dir, &self.name, RenameMode::Replace);
-        renamed.with_context(|| format!("naming the output {}", Path::new(&self.name).display()))?;
+        renamed.with_context(|| format!("naming the output {}", Path::new(&self.name).shown()))?;
         self.is_over.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -98,10 +98,10 @@ impl Drop for PartialOutput {
 /// The open directory that holds a file, there already or not, and its name in it.
 pub(crate) fn place(path: &Path) -> Result<(Handle, &OsStr)> {
     let name = path.file_name();
-    let name = name.with_context(|| format!("{}: is no name for a file", path.display()))?;
+    let name = name.with_context(|| format!("{}: is no name for a file", path.shown()))?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
-    let dir = RealStorage::open_root(parent).with_context(|| format!("opening {}", parent.display()))?;
+    let dir = RealStorage::open_root(parent).with_context(|| format!("opening {}", parent.shown()))?;
     Ok((dir, name))
 }
 

@@ -19,6 +19,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::time::Instant;
 
+use elbow_file::ShowName;
 use elbow_job::{Counts, Job, Phase, Progress};
 use serde::{Deserialize, Serialize};
 
@@ -117,7 +118,7 @@ impl Display {
 
     /// For the end of a job over a directory; `silent` shows nothing.
     pub(crate) fn of_end(directory: &Path, silent: bool) -> Self {
-        let name = directory.display().to_string();
+        let name = directory.shown().to_string();
         let painter =
             place(silent).and_then(|place| Painter::start(name, place, Estimate::default(), Box::new(|| None)));
         let jobs = Vec::new();

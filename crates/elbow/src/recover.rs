@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::process::ExitCode;
 
+use elbow_file::ShowName;
 use elbow_job::{Abandoned, JobState, RecoverAction, Recovered, SavedJob, UnfinishedJob};
 use serde::Serialize;
 
@@ -11,7 +12,7 @@ use crate::exit;
 use crate::job::{Site, name_of};
 use crate::json;
 use crate::names::{CommandWords, DirectoryName, PathName, SavedName};
-use crate::output::answer;
+use crate::output::{answer, on_one_line, without_numbers};
 use crate::process_limits::prepare_process;
 use crate::report::utc;
 use crate::size;
@@ -102,16 +103,16 @@ fn report(args: &RecoverArgs, site: &Site, found: &[Recovered]) -> anyhow::Resul
         answer(line(site, job))?;
     }
     if found.is_empty() {
-        answer(format_args!("no jobs in {}", args.directory().display()))?;
+        answer(format_args!("no jobs in {}", args.directory().shown()))?;
     }
     Ok(())
 }
 
 fn line(site: &Site, job: &Recovered) -> String {
     let command = job.command.join(OsStr::new(" "));
-    let command = Some(command.display()).filter(|_| !job.command.is_empty());
+    let command = Some(command.shown()).filter(|_| !job.command.is_empty());
     let command = command.map(|command| format!(" ({command})")).unwrap_or_default();
-    format!("{}: {}{command}", name_of(site, job), job.message)
+    format!("{}: {}{command}", name_of(site, job), on_one_line(&job.message))
 }
 
 /// A job that was given up, and what of it stays.
@@ -139,7 +140,7 @@ fn abandon(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
         for given_up in &found {
             answer(line(&site, &given_up.job))?;
             for (path, what) in &given_up.stays {
-                answer(format_args!("  {} {what}", path.display()))?;
+                answer(format_args!("  {} {what}", path.shown()))?;
             }
         }
     }
@@ -189,7 +190,7 @@ impl From<&UnfinishedJob> for Shown {
             started_unix_seconds: left.started_unix_seconds,
             objects: left.objects,
             bytes: left.bytes,
-            why: left.why.clone(),
+            why: left.why.as_deref().map(without_numbers),
             saved: SavedName::default(),
             saved_size_bytes: 0,
         }
@@ -208,6 +209,7 @@ fn show(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
             None => {}
         }
     }
+    found.iter_mut().for_each(Shown::explain);
     if args.json {
         Report::answer(args, found)?;
         return Ok(ExitCode::SUCCESS);
@@ -216,7 +218,7 @@ fn show(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
         answer(shown.lines())?;
     }
     if found.is_empty() {
-        answer(format_args!("no jobs in {}", args.directory().display()))?;
+        answer(format_args!("no jobs in {}", args.directory().shown()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -252,6 +254,16 @@ impl Shown {
         self.saved_size_bytes = saved.bytes;
     }
 
+    /// Says why a job is kept that does not say it itself.
+    fn explain(&mut self) {
+        let why = match (self.state, self.saved.path()) {
+            (JobState::Kept, Some(_)) => "the storage did not take all that it made",
+            (JobState::Kept, None) => "the storage had no room for the reason either, or it did not take it",
+            _ => return,
+        };
+        self.why.get_or_insert_with(|| why.to_owned());
+    }
+
     fn lines(&self) -> String {
         let mut lines = vec![self.job.clone(), format!("  state       {}", self.state())];
         let words = self.command.shown();
@@ -259,7 +271,7 @@ impl Shown {
             lines.push(format!("  command     {words}"));
         }
         if let (Some(host), Some(pid)) = (&self.host, self.pid) {
-            lines.push(format!("  process     {pid} on {}", plain(host)));
+            lines.push(format!("  process     {pid} on {}", on_one_line(host)));
         }
         if let Some(started) = self.started_unix_seconds {
             lines.push(format!("  since       {}", utc(started as f64)));
@@ -275,11 +287,11 @@ impl Shown {
             lines.push(format!(
                 "  saved       {}, in {}",
                 size::show(self.saved_size_bytes),
-                saved.display()
+                saved.shown()
             ));
         }
         if let Some(why) = &self.why {
-            lines.push(format!("  why         {}", plain(why)));
+            lines.push(format!("  why         {}", on_one_line(why)));
         }
         lines.join("\n")
     }
@@ -300,8 +312,36 @@ impl Shown {
     }
 }
 
-/// Text from a file, on one line and without what a terminal obeys.
-fn plain(text: &str) -> String {
-    let shown = |sign: char| if sign.is_control() { ' ' } else { sign };
-    text.chars().map(shown).collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(state: JobState, why: Option<&str>, saved: Option<&str>) -> Shown {
+        let mut shown = Shown {
+            job: ".elbow-1-2.3".into(),
+            state,
+            resumable: true,
+            host: None,
+            pid: None,
+            command: CommandWords::default(),
+            started_unix_seconds: None,
+            objects: 0,
+            bytes: 0,
+            why: why.map(str::to_owned),
+            saved: saved.map(SavedName::of).unwrap_or_default(),
+            saved_size_bytes: 0,
+        };
+        shown.explain();
+        shown
+    }
+
+    /// On a full disk the reason is not stored either, and `why` was null.
+    #[test]
+    fn a_kept_job_says_why_even_where_nothing_is_stored_of_that() {
+        let why = |state, why, saved| shown(state, why, saved).why.unwrap_or_default();
+        assert!(why(JobState::Kept, None, None).contains("no room for the reason"));
+        assert!(why(JobState::Kept, None, Some("/var/tmp/x")).contains("did not take all"));
+        assert_eq!(why(JobState::Kept, Some("it is so"), None), "it is so");
+        assert_eq!(why(JobState::Dead, None, None), "");
+    }
 }

@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use elbow_file::ShowName;
 use elbow_job::{Cause, Counts, DeferredError, JobError, Kept, NOT_WON, Outcome};
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +15,7 @@ use crate::job::{drop_command, quoted, resume_command};
 use crate::job_end::{BY_SOMEBODY_ELSE, JobEnd};
 use crate::json::{self, Problem};
 use crate::names::{CommandWords, DirectoryName, KeptName, PathName, SavedName};
-use crate::output::{few, print_message, raw, sentence, strerror, without_numbers};
+use crate::output::{few, on_one_line, print_message, raw, sentence, strerror, without_numbers};
 use crate::via::Reached;
 use crate::{errno_name, size};
 
@@ -189,7 +190,7 @@ impl Report {
 
     /// Adds a kept job that is in its place by now.
     pub(crate) fn add_resumed(&mut self, directory: &Path, job: &OsStr, commit: Duration) {
-        let message = format!("committed {}: all that {} had made", directory.display(), job.display());
+        let message = format!("committed {}: all that {} had made", directory.shown(), job.shown());
         self.commit_seconds += commit.as_secs_f64();
         self.directories.push(Directory {
             directory: DirectoryName::of(directory),
@@ -252,8 +253,11 @@ impl Report {
         self.errors
             .extend(ending.errors.iter().map(|error| Failure::new(directory, error)));
         self.add_conflicts(directory, ending);
-        let (result, message) = self.judge(directory, ending, why);
-        let message = without_numbers(&message);
+        let (result, sentences) = self.judge(directory, ending, why);
+        let sentences: Vec<String> = sentences
+            .iter()
+            .map(|told| on_one_line(&without_numbers(told)))
+            .collect();
         let kept = match &ending.outcome {
             Ok(Outcome::Kept(_, kept)) => Some(kept),
             _ => None,
@@ -263,7 +267,7 @@ impl Report {
             directory: DirectoryName::of(directory),
             job: job.to_string_lossy().into_owned(),
             outcome: result,
-            message: message.clone(),
+            message: sentences.join("\n"),
             kept: kept.map(|kept| KeptName::of(&kept.path)).unwrap_or_default(),
             saved: saved.map(SavedName::of).unwrap_or_default(),
             resumable: ending.is_kept_whole(),
@@ -271,7 +275,7 @@ impl Report {
             is_stored: result == RunOutcome::Committed && ending.counts.operations > 0,
         });
         self.judge_all();
-        self.messages.extend(message.lines().map(str::to_owned));
+        self.messages.extend(sentences);
     }
 
     /// Says the ends of directories in other words.
@@ -308,48 +312,50 @@ impl Report {
         }
     }
 
-    fn judge(&mut self, directory: &Path, ending: &JobEnd, why: &str) -> (RunOutcome, String) {
-        let directory = directory.display();
+    /// How it ended, and the sentences that say so.
+    fn judge(&mut self, directory: &Path, ending: &JobEnd, why: &str) -> (RunOutcome, Vec<String>) {
+        let (directory, typed) = (directory.shown(), quoted(directory));
         match &ending.outcome {
-            Ok(Outcome::Committed) => (
-                RunOutcome::Committed,
-                format!(
-                    "committed {directory}: {}{}",
-                    amount(&ending.counts),
-                    overcome(&ending.overcome)
-                ),
-            ),
+            Ok(Outcome::Committed) => {
+                let committed = format!("committed {directory}: {}", amount(&ending.counts));
+                let sentences = [committed].into_iter().chain(overcome(&ending.overcome));
+                (RunOutcome::Committed, sentences.collect())
+            }
             Ok(Outcome::RolledBack(cause)) => (
                 RunOutcome::RolledBack,
-                format!("rolled back {directory}: {}", reason(cause, why)),
+                vec![format!("rolled back {directory}: {}", reason(cause, why))],
             ),
             Ok(Outcome::Kept(cause, kept)) => {
                 self.kept.push(kept.path.to_string_lossy().into_owned());
                 let reason = reason(cause, why);
-                let message = if kept.is_whole {
-                    format!("not committed {directory}: {reason}; {}", where_whole(kept))
+                let sentences = if kept.is_whole {
+                    let [place, commands @ ..] = where_whole(kept);
+                    let first = format!("not committed {directory}: {reason}; {place}");
+                    [first].into_iter().chain(commands).collect()
                 } else {
+                    let [place, commands @ ..] = where_kept(&kept.path);
+                    let first = format!("rolled back {directory}: {reason}; {place}");
                     let missing = not_stored(&kept.missing);
-                    format!("rolled back {directory}: {reason}; {}{missing}", where_kept(&kept.path))
+                    [first].into_iter().chain(commands).chain(missing).collect()
                 };
-                (RunOutcome::Kept, message)
+                (RunOutcome::Kept, sentences)
             }
             Err(
                 error @ (JobError::Unfinished { .. }
                 | JobError::NotSaved { .. }
                 | JobError::NotKept { .. }
                 | JobError::NotWhole { .. }),
-            ) => (RunOutcome::Unfinished, format!("{directory}: {error}")),
+            ) => (RunOutcome::Unfinished, vec![format!("{directory}: {error}")]),
             Err(JobError::NotRolledBack { cause, failed }) => (
                 RunOutcome::Unfinished,
-                format!(
-                    "not committed {directory}: {}; {failed}; `elbow recover {directory}` cleans up",
+                vec![format!(
+                    "not committed {directory}: {}; {failed}; `elbow recover {typed}` cleans up",
                     reason(cause, why)
-                ),
+                )],
             ),
             Err(error) => (
                 RunOutcome::Unfinished,
-                format!("{directory}: {error}; `elbow recover {directory}` cleans up"),
+                vec![format!("{directory}: {error}; `elbow recover {typed}` cleans up")],
             ),
         }
     }
@@ -446,7 +452,7 @@ impl Failure {
         format!(
             "{} {}: {} ({})",
             self.operation,
-            self.path.path().unwrap_or_default().display(),
+            self.path.path().unwrap_or_default().shown(),
             self.message,
             utc(self.unix_seconds)
         )
@@ -468,15 +474,16 @@ fn amount(counts: &Counts) -> String {
 }
 
 /// What the storage had refused before it could be done.
-fn overcome(errors: &[DeferredError]) -> String {
+fn overcome(errors: &[DeferredError]) -> Option<String> {
     let each: Vec<String> = errors.iter().take(SHOWN).map(ToString::to_string).collect();
-    match errors.len() {
-        0 => String::new(),
-        all => format!(
-            "\nrefused while the command ran, and done at the end ({all}): {}",
+    let told = || {
+        format!(
+            "refused while the command ran, and done at the end ({}): {}",
+            errors.len(),
             each.join(", ")
-        ),
-    }
+        )
+    };
+    (!errors.is_empty()).then(told)
 }
 
 fn reason(cause: &Cause, asked: &str) -> String {
@@ -502,48 +509,39 @@ fn reason(cause: &Cause, asked: &str) -> String {
 }
 
 /// Where a job is that can go on, and the commands that do that or remove it.
-fn where_whole(kept: &Kept) -> String {
+fn where_whole(kept: &Kept) -> [String; 3] {
     let (path, saved) = (&kept.path, kept.saved.as_deref());
     let directory = path.parent().unwrap_or(path);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let place = match saved {
-        Some(saved) if kept.is_all_saved => saved.display().to_string(),
-        Some(saved) => format!(
-            "{}, with what could not be stored in {}",
-            path.display(),
-            saved.display()
-        ),
-        None => path.display().to_string(),
+        Some(saved) if kept.is_all_saved => saved.shown().to_string(),
+        Some(saved) => format!("{}, with what could not be stored in {}", path.shown(), saved.shown()),
+        None => path.shown().to_string(),
     };
-    format!(
-        "all that it made is kept in {place}, and nothing of it is visible\nto go on when the cause is gone: {}\nto throw it away: {}",
-        resume_command(directory, saved),
-        drop_command(directory, &name, saved)
-    )
+    [
+        format!("all that it made is kept in {place}, and nothing of it is visible"),
+        format!("to go on when the cause is gone: {}", resume_command(directory, saved)),
+        format!("to throw it away: {}", drop_command(directory, &name, saved)),
+    ]
 }
 
 /// Where a kept job is, and the commands that show and remove it.
-fn where_kept(path: &Path) -> String {
+fn where_kept(path: &Path) -> [String; 3] {
     let directory = path.parent().unwrap_or(path);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     // Those of its staging directories below begin with the same id.
     let id = name.splitn(3, '-').take(2).collect::<Vec<_>>().join("-");
-    format!(
-        "what it wrote is kept in {}\nto look at all of it: find {} -path '*/{id}-*'\nto remove it: {}",
-        path.display(),
-        quoted(directory),
-        drop_command(directory, &name, None)
-    )
+    [
+        format!("what it wrote is kept in {}", path.shown()),
+        format!("to look at all of it: find {} -path '*/{id}-*'", quoted(directory)),
+        format!("to remove it: {}", drop_command(directory, &name, None)),
+    ]
 }
 
 /// What is not there of a kept job, as a line of its own.
-fn not_stored(missing: &[PathBuf]) -> String {
-    let all = few(missing.iter().map(|path| path.display().to_string()), SHOWN);
-    if all.is_empty() {
-        all
-    } else {
-        format!("\nnot stored, or not whole: {all}")
-    }
+fn not_stored(missing: &[PathBuf]) -> Option<String> {
+    let all = few(missing.iter().map(|path| path.shown().to_string()), SHOWN);
+    (!all.is_empty()).then(|| format!("not stored, or not whole: {all}"))
 }
 
 /// More than these make a message unreadable.
@@ -552,7 +550,7 @@ const SHOWN: usize = 8;
 fn listed(conflicts: &[(PathBuf, String)]) -> String {
     let each = conflicts
         .iter()
-        .map(|(path, what)| format!("{} ({what})", path.display()));
+        .map(|(path, what)| format!("{} ({what})", path.shown()));
     few(each, SHOWN)
 }
 
@@ -865,6 +863,45 @@ mod tests {
         let mut nothing = ending(Ok(Outcome::Committed), Vec::new());
         nothing.counts = Counts::default();
         assert_eq!(told(nothing, rolled_back()).outcome, RunOutcome::RolledBack);
+    }
+
+    /// A conflict on a file named `old\nelbow: committed all` said so on a line of its own; in JSON it was a sentence of its own.
+    #[test]
+    fn a_name_begins_no_sentence_and_sends_a_terminal_nothing() {
+        let name = "old\nelbow: committed all\x1b[2J";
+        let conflict = || Cause::Conflict(vec![(name.into(), "its size".into())]);
+        let error = DeferredError {
+            operation: "write".into(),
+            path: name.into(),
+            errno: libc::EIO,
+            unix_seconds: 1.5,
+        };
+        let kept = |is_whole| Kept {
+            missing: vec![name.into()],
+            ..kept("/a\x1b[2J\n/.elbow-1-2.3", is_whole)
+        };
+        let overcome = JobEnd {
+            overcome: vec![error.clone()],
+            ..ending(Ok(Outcome::Committed), Vec::new())
+        };
+        for (end, sentences) in [
+            (ending(Ok(Outcome::RolledBack(conflict())), vec![error]), 1),
+            (ending(Ok(Outcome::Kept(conflict(), kept(true))), Vec::new()), 3),
+            (ending(Ok(Outcome::Kept(conflict(), kept(false))), Vec::new()), 4),
+            (overcome, 2),
+        ] {
+            let mut report = new_report();
+            report.add(Path::new("/a\x1b[2J\n"), OsStr::new(JOB), &end, "asked");
+            assert_eq!(report.messages.len(), sentences, "{:?}", report.messages);
+            for line in report.lines() {
+                assert!(!line.contains(char::is_control), "{line:?}");
+            }
+            let json: serde_json::Value = serde_json::from_str(&report.json()).expect("JSON");
+            assert_eq!(json["directories"][0]["directory"], "/a\x1b[2J\n");
+            if json["conflicts"][0].is_object() {
+                assert_eq!(json["conflicts"][0]["path"], name);
+            }
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use elbow_file::{Handle, RealStorage, Storage};
+use elbow_file::{Handle, RealStorage, ShowName, Storage};
 use rustix::fs::{Mode, OFlags};
 
 use crate::output::{print_message, sentence};
@@ -87,7 +87,7 @@ impl ReportFile {
     pub(crate) fn open(target: &ReportTarget) -> Result<Self> {
         match target {
             ReportTarget::Descriptor(number) => descriptor(*number).map(Self::Stream),
-            ReportTarget::Path(path) => Self::at(path).with_context(|| format!("--report {}", path.display())),
+            ReportTarget::Path(path) => Self::at(path).with_context(|| format!("--report {}", path.shown())),
         }
     }
 

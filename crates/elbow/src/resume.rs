@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::bail;
+use elbow_file::ShowName;
 use elbow_job::{JobState, Outcome, RecoverAction, UnfinishedJob};
 
 use crate::cli::{ResumeArgs, ViaArgs};
@@ -72,7 +73,7 @@ fn resume(args: &ResumeArgs) -> anyhow::Result<Report> {
         let saved = site.saved_by_other_versions(args.scratch.as_deref());
         bail!(
             "{}: no job is kept there that can go on (`elbow recover --show` lists what is there){}{}",
-            args.path.display(),
+            args.path.shown(),
             why_not(&others),
             of_other_versions(&saved)
         );
@@ -115,7 +116,7 @@ fn of_other_versions(saved: &[PathBuf]) -> String {
     }
     format!(
         "; what another version of elbow has saved in {} does not say where it belongs: that version can go on with it",
-        few(saved.iter().map(|path| path.display().to_string()), SHOWN)
+        few(saved.iter().map(|path| path.shown().to_string()), SHOWN)
     )
 }
 

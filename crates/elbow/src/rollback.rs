@@ -4,6 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use elbow_file::ShowName;
+
 use crate::cli::{RollbackArgs, ViaArgs};
 use crate::commit::{end, report};
 use crate::control::{self, Request};
@@ -43,6 +45,6 @@ fn drop_kept(path: &Path) -> anyhow::Result<Report> {
     site.drop_kept(&[path.to_owned()], None)?;
     let mut report = Report::new(&[], started);
     report.outcome = report::RunOutcome::RolledBack;
-    report.messages.push(format!("dropped {}", path.display()));
+    report.messages.push(format!("dropped {}", path.shown()));
     Ok(report)
 }

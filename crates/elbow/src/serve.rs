@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Args, ValueHint};
-use elbow_file::{Handle, RealStorage, Storage};
+use elbow_file::{Handle, RealStorage, ShowName, Storage};
 use elbow_job::{FarJobs, RecoverAction};
 use elbow_mount::{JobDirectory, PassedThrough};
 use elbow_remote::{SwappedIds, greeted};
@@ -78,5 +78,5 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
 
 fn opened(args: &ServeArgs) -> anyhow::Result<Handle> {
     let place = JobDirectory::check(&args.root, &PassedThrough::default())?;
-    RealStorage::open_root(place.path()).with_context(|| format!("opening {}", place.path().display()))
+    RealStorage::open_root(place.path()).with_context(|| format!("opening {}", place.path().shown()))
 }

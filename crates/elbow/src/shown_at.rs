@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use elbow_file::ShowName;
 use rustix::fs::{FlockOperation, XattrFlags, fgetxattr, flock, fsetxattr};
 
 /// Marks a directory that was made for jobs, so that the last of them removes it, whichever made it.
@@ -73,7 +74,7 @@ impl ShownAt {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
             Err(error) => Err(error).with_context(|| {
-                let shown = path.display();
+                let shown = path.shown();
                 format!("{shown}: it is not there, and cannot be made for the time of the job; create it first")
             }),
         }

@@ -12,7 +12,8 @@ mod words;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
+use elbow_file::ShowName;
 
 use crate::cli::StatusArgs;
 use crate::control::{self, Reply, Request, Status};
@@ -68,7 +69,8 @@ fn tell(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     reason = "jobs say what their directories are really called"
 )]
 fn tell_metrics(directory: Option<&Path>) -> anyhow::Result<ExitCode> {
-    let real = directory.map(Path::canonicalize).transpose()?;
+    let real = |directory: &Path| directory.canonicalize().with_context(|| directory.shown().to_string());
+    let real = directory.map(real).transpose()?;
     let concerns = |place: Option<PathBuf>| match (&real, place) {
         (Some(real), Some(place)) => place.starts_with(real) || real.starts_with(place),
         (real, _) => real.is_none(),

@@ -1,12 +1,12 @@
 //! Mistakes in the use of the command line.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 
 use clap::CommandFactory;
 
 use crate::cli::Cli;
 use crate::exit::{ELBOW_FAILED, SORT_TROUBLE};
-use crate::output::print_message;
+use crate::output::{print_message, read_or_not};
 use crate::{suggest, version};
 
 /// Prints help or a usage error and ends: 0 for help that was asked for, 125 for a mistake (as env(1)), 2 for one in the
@@ -21,7 +21,7 @@ pub(crate) fn told(mut error: clap::Error) -> ! {
     let mut root = Cli::command();
     root.build();
     suggest::improve(&mut error, &root, &words);
-    let told = error.print().and_then(|()| io::stdout().flush());
+    let told = read_or_not(error.print().and_then(|()| io::stdout().flush()));
     if error.use_stderr() {
         // Nowhere to complain to when even this cannot be printed.
         std::process::exit(mistake.into())
@@ -32,10 +32,10 @@ pub(crate) fn told(mut error: clap::Error) -> ! {
 /// Ends after an answer, which may not have been taken: a full disk is a failure, a reader that has gone is none.
 fn end(told: io::Result<()>, code: u8) -> ! {
     match told {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+        Err(error) => {
             print_message(error);
             std::process::exit(code.into())
         }
-        _ => std::process::exit(0),
+        Ok(()) => std::process::exit(0),
     }
 }

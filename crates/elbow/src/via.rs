@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{anyhow, ensure};
-use elbow_file::{Handle, Storage};
+use elbow_file::{Handle, ShowName, Storage};
 use elbow_job::Elsewhere;
 use elbow_mount::{job_mounts, sshfs_source};
 use elbow_remote::{BadTarget, ConnectError, Login, Ssh, SshTarget};
@@ -84,7 +84,7 @@ impl Via {
             ensure!(
                 directories.len() == 1,
                 "--via with a path ({}) is for one directory; leave the path out where each has the same path there",
-                path.display()
+                path.shown()
             );
         }
         directories.iter().map(|directory| self.of(directory)).collect()

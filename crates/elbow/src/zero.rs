@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use elbow_file::{Access, Errno, Handle, RealStorage, Storage, Zeroed, zero_ranges};
+use elbow_file::{Access, Errno, Handle, RealStorage, ShowName, Storage, Zeroed, zero_ranges};
 use elbow_ranges::RangeSet;
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ fn zero(args: &ZeroArgs) -> anyhow::Result<ExitCode> {
     let file = open(&args.file, Access::ReadWrite)?;
     let ranges = ranges(args, &file)?;
     let before = RealStorage.stat_handle(&file)?;
-    let zeroed = zero_ranges(&file, &ranges).with_context(|| failure(&args.file))?;
+    let zeroed = zero_ranges(&file, &ranges).map_err(|error| failure(&args.file, error))?;
     let after = RealStorage.stat_handle(&file)?;
     let freed_bytes = before.blocks.saturating_sub(after.blocks).saturating_mul(512);
     if args.json {
@@ -39,7 +39,7 @@ fn zero(args: &ZeroArgs) -> anyhow::Result<ExitCode> {
     } else if !args.quiet {
         print_message(format_args!(
             "{}: {}",
-            args.file.display(),
+            args.file.shown(),
             sentence(&zeroed, freed_bytes)
         ));
     }
@@ -53,10 +53,11 @@ fn zero(args: &ZeroArgs) -> anyhow::Result<ExitCode> {
 /// Opens a regular file, or says why not.
 pub(crate) fn open(path: &Path, access: Access) -> anyhow::Result<Handle> {
     RealStorage::open_file(path, access).map_err(|errno| {
-        let shown = path.display();
+        let shown = path.shown();
         let message = match errno {
             Errno::ISDIR => format!("{shown}: a directory; name a file"),
             Errno::SPIPE | Errno::NODEV => format!("{shown}: not a regular file; only those have holes"),
+            Errno::PERM => format!("{shown}: {}{}", io::Error::from(errno), protection_hint(errno)),
             Errno::TXTBSY => format!("{shown}: runs as a program, or is swapped to; stop that first"),
             _ => return WordedError::of(path, errno).into(),
         };
@@ -64,11 +65,18 @@ pub(crate) fn open(path: &Path, access: Access) -> anyhow::Result<Handle> {
     })
 }
 
-fn failure(path: &Path) -> String {
-    format!(
-        "{}: cannot be zeroed (lsattr(1) shows whether it is protected)",
-        path.display()
-    )
+fn failure(path: &Path, error: io::Error) -> anyhow::Error {
+    let hint = Errno::from_io_error(&error).map_or("", protection_hint);
+    let tried = format!("{}: cannot be zeroed{hint}", path.shown());
+    anyhow::Error::new(error).context(tried)
+}
+
+/// Where to look when the owner's right is not enough.
+fn protection_hint(errno: Errno) -> &'static str {
+    match errno {
+        Errno::PERM => " (lsattr(1) shows whether it is protected)",
+        _ => "",
+    }
 }
 
 fn ranges(args: &ZeroArgs, file: &Handle) -> anyhow::Result<RangeSet> {
@@ -149,7 +157,7 @@ fn left_over(path: &Path, deferred: &RangeSet) -> String {
     };
     format!(
         "{}: the disk is too full to free {} of it, which are as they were: {}{more}; make room (a few blocks) and start again",
-        path.display(),
+        path.shown(),
         size::show(deferred.total_bytes()),
         named.join(", "),
     )

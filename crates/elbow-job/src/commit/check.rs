@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use elbow_file::{Errno, FileType, Stat, Time};
+use elbow_file::{Errno, FileType, ShowName, Stat, Time};
 use serde::{Deserialize, Serialize};
 
 use super::failure::failure;
@@ -218,7 +218,7 @@ fn of_other_jobs(tree: &Tree<'_>, own: &OsStr, moved: &[PathBuf]) -> Vec<(PathBu
         };
         let is_moved = |dir: &PathBuf| moved.iter().any(|moved| dir.starts_with(moved));
         staged.extend(entries.unwrap_or_default().into_iter().filter_map(|entry| match entry {
-            JournalEntry::Staging { dir, .. } if is_moved(&dir) => Some((dir, job.name.display().to_string())),
+            JournalEntry::Staging { dir, .. } if is_moved(&dir) => Some((dir, job.name.shown().to_string())),
             _ => None,
         }));
     }
@@ -361,9 +361,9 @@ fn check_names(
             .filter(|entry| !names.contains(&entry.name) && entry.name != own && !is_probe_name(&entry.name))
     };
     if let Some(staged) = added().find(|entry| is_staging_name(&entry.name)) {
-        return Ok(Some(Difference::OtherJob(staged.name.display().to_string())));
+        return Ok(Some(Difference::OtherJob(staged.name.shown().to_string())));
     }
-    let what = |name: &OsString| format!("the job removes it, but {} was created in it", name.display());
+    let what = |name: &OsString| format!("the job removes it, but {} was created in it", name.shown());
     Ok(added().next().map(|entry| Difference::Changed(what(&entry.name))))
 }
 

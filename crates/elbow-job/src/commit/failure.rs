@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use elbow_file::Errno;
+use elbow_file::{Errno, ShowName};
 
 /// Why a step could not be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl std::fmt::Display for Failure {
             true => Path::new("."),
             false => &self.path,
         };
-        write!(f, "{} {}: {}", self.step, path.display(), self.reason())
+        write!(f, "{} {}: {}", self.step, path.shown(), self.reason())
     }
 }
 

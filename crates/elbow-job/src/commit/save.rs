@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
-use elbow_file::{Errno, FileType, Handle};
+use elbow_file::{Errno, FileType, Handle, ShowName};
 
 use super::draft;
 use super::record::Record;
@@ -128,7 +128,7 @@ impl Shared {
             return Marking::Done;
         };
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let why = format!("what could not be stored is on {host} in {}: {cause}", saved.display());
+        let why = format!("what could not be stored is on {host} in {}: {cause}", saved.shown());
         // Before anything else is written, because nothing tells of an error twice.
         let synced = self.storage.sync_all(&job);
         match synced.and_then(|()| self.mark_kept_in_part(&Cause::Storage(why))) {

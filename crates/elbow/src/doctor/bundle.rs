@@ -13,6 +13,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
+use elbow_file::ShowName;
 use elbow_mount::MountedFileSystem;
 use serde::Serialize;
 
@@ -65,8 +66,8 @@ pub(super) fn write(file: &Path, checks: &[Check], directory: &Path) -> anyhow::
         checks: checks.iter().map(|check| redacted(check, &names)).collect(),
     };
     let text = json::line(&bundle)?;
-    let mut to = std::fs::File::create(file).with_context(|| file.display().to_string())?;
-    writeln!(to, "{text}").with_context(|| file.display().to_string())
+    let mut to = std::fs::File::create(file).with_context(|| file.shown().to_string())?;
+    writeln!(to, "{text}").with_context(|| file.shown().to_string())
 }
 
 fn redacted<'a>(check: &'a Check, names: &[(String, &'static str)]) -> Redacted<'a> {

@@ -16,6 +16,8 @@ mod storage;
 
 use std::process::ExitCode;
 
+use elbow_file::ShowName;
+
 use self::check::{Check, State};
 use crate::cli::DoctorArgs;
 use crate::exit;
@@ -88,7 +90,7 @@ fn on_storage(args: &DoctorArgs, checks: &mut Vec<Check>) -> bool {
     };
     checks.push(Check::ok(
         "directory",
-        format!("{} can be written", site.path().display()),
+        format!("{} can be written", site.path().shown()),
     ));
     checks.extend(trial.checks());
     let job = machine::job(trial.path());

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use elbow_file::ShowName;
+
 use super::check::{Check, State};
 use crate::lock::preloaded;
 use crate::output::without_numbers;
@@ -18,7 +20,7 @@ pub(super) fn checks() -> Vec<Check> {
     }
     checks.extend([ssh(), mpi()]);
     checks.extend(preloaded().map(|(check, command, library)| match library {
-        Ok(path) => Check::ok(check, path.display().to_string()),
+        Ok(path) => Check::ok(check, path.shown().to_string()),
         Err(error) => Check::new(
             check,
             State::Missing,

@@ -1,10 +1,11 @@
 //! `elbow lockd serve`.
 
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
+use elbow_file::ShowName;
 use elbow_lock::server::{Server, Settings};
 use elbow_lock::{Address, Credentials, Limits};
 use tokio::signal::unix::{SignalKind, signal};
@@ -89,6 +90,8 @@ fn limits(args: &ServeArgs) -> Limits {
 
 async fn serve(settings: Settings) -> Result<ExitCode> {
     let memory = settings.memory.clone();
+    // Before anything is written beside it.
+    settings.listen.iter().try_for_each(may_be_listened_at)?;
     let server = Server::open(settings).await.context("the lock service cannot begin")?;
     let told = told_to_end()?;
     match server.grace_left_ms() {
@@ -114,6 +117,22 @@ async fn serve(settings: Settings) -> Result<ExitCode> {
             ));
             Ok(ExitCode::from(exit::ELBOW_FAILED))
         }
+    }
+}
+
+/// Fails where something else is than the socket of a service.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the service's own socket, not storage of the user's"
+)]
+fn may_be_listened_at(address: &Address) -> Result<()> {
+    let Address::Unix(path) = address else { return Ok(()) };
+    match path.metadata() {
+        Ok(found) if !found.file_type().is_socket() => bail!(
+            "cannot listen on unix:{}: it is there, and no socket; name another path, or remove it",
+            path.shown()
+        ),
+        _ => Ok(()),
     }
 }
 

@@ -11,7 +11,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
-use elbow_file::Errno;
+use elbow_file::{Errno, ShowName};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -36,7 +36,7 @@ pub(crate) enum FileState {
 
 /// A mistake in a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}:{line}: {reason}", path.display())]
+#[error("{}:{line}: {reason}", path.shown())]
 pub(crate) struct Mistake {
     path: PathBuf,
     line: usize,
@@ -75,6 +75,8 @@ pub(super) enum Reason {
     NoPaths(&'static str),
     #[error("{0}: a path with a colon can be named on the command line only")]
     Colon(String),
+    #[error("`{0}` names an empty path")]
+    EmptyPath(&'static str),
     #[error("the path of this file is not UTF-8")]
     PathNotUtf8,
     /// What the option says.
@@ -249,7 +251,7 @@ fn value_of(key: &Key, value: &Spanned<DeValue<'_>>, file: &Path) -> Result<Stri
     let text = match (value.get_ref(), key.kind) {
         (DeValue::Boolean(is_so), Kind::Flag) => return Ok(is_so.to_string()),
         (_, Kind::Flag) => return Err(Reason::NoFlag(key.name)),
-        (DeValue::String(text), Kind::Path) => beside(file, text)?,
+        (DeValue::String(text), Kind::Path) => beside(key, file, text)?,
         (DeValue::Array(paths), Kind::Paths) => return joined(key, paths, file),
         (_, Kind::Paths) => return Err(Reason::NoPaths(key.name)),
         (DeValue::String(text), Kind::Text) => text.to_string(),
@@ -265,7 +267,10 @@ fn value_of(key: &Key, value: &Spanned<DeValue<'_>>, file: &Path) -> Result<Stri
 }
 
 /// A path as a file says it.
-fn beside(file: &Path, path: &str) -> Result<String, Reason> {
+fn beside(key: &Key, file: &Path, path: &str) -> Result<String, Reason> {
+    if path.is_empty() {
+        return Err(Reason::EmptyPath(key.name));
+    }
     let directory = file.parent().unwrap_or(Path::new("/"));
     let path = directory.join(path);
     path.to_str().map(str::to_owned).ok_or(Reason::PathNotUtf8)
@@ -274,7 +279,7 @@ fn beside(file: &Path, path: &str) -> Result<String, Reason> {
 /// Several paths, as a variable says them.
 fn joined(key: &Key, paths: &[Spanned<DeValue<'_>>], file: &Path) -> Result<String, Reason> {
     let each = paths.iter().map(|path| match path.get_ref() {
-        DeValue::String(path) => beside(file, path),
+        DeValue::String(path) => beside(key, file, path),
         _ => Err(Reason::NoPaths(key.name)),
     });
     let paths = each.collect::<Result<Vec<_>, _>>()?;
@@ -386,6 +391,12 @@ mod tests {
             (
                 "[run]\npass-through = \"a\"\n",
                 ":2: `pass-through` is a list of paths: [\"a\", \"b\"]",
+            ),
+            // It was the directory of the file.
+            ("[job]\n\nscratch = \"\"\n", ":3: `scratch` names an empty path"),
+            (
+                "[run]\npass-through = [\"a\", \"\"]\n",
+                ":2: `pass-through` names an empty path",
             ),
             ("[run]\npass-through = [1]\n", ":2: `pass-through` is a list of paths"),
             ("[run]\npass-through = [\"a:b\"]\n", ":2: /x/a:b: a path with a colon"),

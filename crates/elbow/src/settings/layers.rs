@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+use elbow_file::ShowName;
+
 use super::file::{self, FileState};
 use super::keys::{KEYS, Key};
 
@@ -81,7 +83,7 @@ impl Settings {
                 };
                 bail!(
                     "{}: `{}` is {} for it and {} for the directory before it; say --{} on the command line, or run two jobs",
-                    directory.display(),
+                    directory.shown(),
                     key.name,
                     shown(&other),
                     shown(self),
@@ -137,7 +139,7 @@ impl Settings {
     /// What users should know of files that are there and do not count.
     pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
         self.files.iter().filter_map(|(path, state)| match state {
-            FileState::Ignored(why) => Some(format!("{} does not count: {why}", path.display())),
+            FileState::Ignored(why) => Some(format!("{} does not count: {why}", path.shown())),
             FileState::Read | FileState::Absent => None,
         })
     }

@@ -27,6 +27,7 @@ use elbow_file::{Errno, RealStorage};
 use super::args::SortArgs;
 use super::failure::failure;
 use super::memory;
+use crate::job::quoted;
 use crate::output::{raw, sentence};
 use crate::{allocator, exit};
 use dry_run::dry_run;
@@ -187,8 +188,18 @@ fn in_place(args: &SortArgs, name: &OsStr, options: &Options, format: Option<&Re
     }
 }
 
+/// What goes on, to be typed as it is.
+fn resume_command(name: &OsStr) -> String {
+    let end_of_options = if name.as_encoded_bytes().starts_with(b"-") {
+        "-- "
+    } else {
+        ""
+    };
+    format!("elbow sort --resume {end_of_options}{}", quoted(Path::new(name)))
+}
+
 fn resume_hint(error: &SortError, name: &OsStr) -> Option<String> {
-    let command = format!("elbow sort --resume {}", Path::new(name).display());
+    let command = resume_command(name);
     match error {
         SortError::Storage {
             errno: Errno::NOSPC | Errno::DQUOT,
@@ -238,4 +249,22 @@ fn nobody_reads(error: &SortError) -> bool {
 
 fn default_temporary_directory() -> PathBuf {
     std::env::var_os("TMPDIR").map_or_else(|| "/var/tmp".into(), PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The hint could not be typed: a blank parted the name, and a dash made it an option.
+    #[test]
+    fn what_goes_on_can_be_typed_as_it_is() {
+        for (name, command) in [
+            ("data", "elbow sort --resume data"),
+            ("a b", "elbow sort --resume 'a b'"),
+            ("-data", "elbow sort --resume -- -data"),
+            ("a\nb'c", "elbow sort --resume $'a\\nb\\'c'"),
+        ] {
+            assert_eq!(resume_command(OsStr::new(name)), command);
+        }
+    }
 }

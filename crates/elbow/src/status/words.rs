@@ -1,5 +1,7 @@
 //! What a job is doing, for people.
 
+use elbow_file::ShowName;
+
 use crate::control::{JobKind, Status};
 use crate::size;
 
@@ -17,8 +19,8 @@ pub(super) fn lines(status: &Status) -> Vec<String> {
         status.mount_point.path().unwrap_or_default(),
     );
     let place = match status.kind {
-        JobKind::Mount => format!("{} on {}", source.display(), mount_point.display()),
-        _ => source.display().to_string(),
+        JobKind::Mount => format!("{} on {}", source.shown(), mount_point.shown()),
+        _ => source.shown().to_string(),
     };
     let (done, left, in_flight) = (
         count("operations"),

@@ -50,7 +50,12 @@ fn tell(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn summary(path: &Path) -> anyhow::Result<Summary> {
-    let mut file = BufReader::new(File::open(path)?);
+    let file = File::open(path)?;
+    if file.metadata()?.is_dir() {
+        return Err(std::io::Error::from(std::io::ErrorKind::IsADirectory))
+            .context("name the file that `elbow run --trace FILE` has written");
+    }
+    let mut file = BufReader::new(file);
     let mut collector = Collector::default();
     let end = reader::read(&mut file, &mut |event| collector.take(event))?;
     let mut summary = collector.finish(end);

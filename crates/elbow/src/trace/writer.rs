@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use elbow_job::{ActionRecord, Counts, EndStep, Recorder, WaitRecord, Worker};
 
 use super::event::{Args, Begin, COMMAND, Category, Event, Phase, RUN, STEPS, Scope, VERSION};
@@ -75,6 +75,10 @@ struct Lines {
 impl OpenTrace {
     /// Opens the file; what was in it is gone.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        ensure!(
+            path != Path::new("-"),
+            "--trace -: standard output is the command's; name a file, or write ./- for one of this name"
+        );
         let file = File::create(path).with_context(|| format!("--trace {}: cannot write the trace", path.display()))?;
         let path = path.to_owned();
         Ok(Self { path, file })

@@ -218,3 +218,61 @@ fn only_the_owner_and_root_are_answered() {
     assert!(!said.assert_code(0).out.contains(word(&stage.work())), "{said:?}");
     finish(&stage, child).assert_code(0);
 }
+
+/// It was "not a mount of elbow, and no job of yours runs there", though `elbow jobs` listed it.
+#[test]
+fn who_asks_a_kept_job_hears_that_it_is_kept_and_what_can_be_done() {
+    let stage = Stage::new();
+    stage
+        .elbow(&["run", "--keep", "--", "sh", "-c", "echo x > new; sleep 0.3; exit 1"])
+        .assert_code(1);
+    let name = jobs_of(&stage)[0]["job"].as_str().expect("a name").to_owned();
+    let by_name = stage.path("work").join(&name);
+    for subcommand in ["status", "diff", "commit", "rollback"] {
+        for path in [".", word(&by_name)] {
+            if (subcommand, path) == ("rollback", word(&by_name)) {
+                continue; // removes it
+            }
+            let said = stage.elbow(&[subcommand, path]);
+            said.assert_code(125).assert_says(&[
+                &format!("{name} is kept"),
+                &format!("`elbow recover {} --show` says why", word(&stage.work())),
+                &format!("`elbow resume {}`", word(&stage.work())),
+                &format!("--drop {name}`"),
+            ]);
+        }
+    }
+    assert_eq!(jobs_of(&stage).len(), 1, "nothing was done to it");
+    // One that runs there is meant before it.
+    let child = start(&stage, &[], SCRIPT);
+    assert_eq!(json(&stage.elbow(&["status", ".", "--json"]))["phase"], "running");
+    finish(&stage, child).assert_code(0);
+    stage.elbow(&["recover", ".", "--drop", &name]).assert_code(0);
+    stage
+        .elbow(&["status", "."])
+        .assert_code(125)
+        .assert_says(&["no job of yours runs there"]);
+}
+
+/// It was what had been typed.
+#[test]
+fn changes_say_where_their_job_is_mounted() {
+    let stage = Stage::new();
+    let child = start(&stage, &[], SCRIPT);
+    for path in [".", "./below/.."]
+        .iter()
+        .filter(|path| stage.path("work").join(path).exists())
+    {
+        let changes = json(&stage.elbow(&["diff", path, "--json"]));
+        assert_eq!(changes["mount_point"], word(&stage.work()), "{path}");
+    }
+    finish(&stage, child).assert_code(0);
+}
+
+#[test]
+fn metrics_of_what_is_not_there_say_of_what() {
+    let stage = Stage::new();
+    let said = stage.elbow(&["status", "--metrics", "nowhere"]);
+    said.assert_code(125)
+        .assert_says(&["elbow: nowhere: No such file or directory"]);
+}

@@ -286,3 +286,82 @@ fn a_conflict_with_the_files_of_another_job_is_reported() {
             .is_some_and(|what| !what.is_empty())
     );
 }
+
+/// A conflict on a file of such a name printed a line of its own, sent the rest to the terminal, and was two sentences in JSON.
+#[test]
+fn a_name_begins_no_line_and_sends_a_terminal_nothing() {
+    const NAME: &str = "old\nelbow: committed all\u{1b}[2J";
+    const SHOWN: &str = "old\\nelbow: committed all\\033[2J";
+    let stage = Stage::new();
+    for options in [&["--json"][..], &[]] {
+        std::fs::write(stage.path("work").join(NAME), "old").expect("a file");
+        let mut command = Command::new(ELBOW);
+        let script = "for f in old*; do echo new > \"$f\"; done; : > ../ready; until [ -e ../go ]; do sleep 0.02; done";
+        command.arg("run").args(options).args(["--", "sh", "-c", script]);
+        let child = stage.start(&mut command);
+        wait_for("the command", || stage.path("ready").exists());
+        std::fs::write(stage.path("work").join(NAME), "somebody else's").expect("a change");
+        std::fs::write(stage.path("go"), "").expect("a file");
+        let said = child.finish();
+        said.assert_code(125);
+        assert!(
+            !said.err.contains("\u{1b}") && !said.err.contains("\nelbow: committed"),
+            "{}",
+            said.err
+        );
+        match options.is_empty() {
+            true => assert!(said.err.contains(&format!("{SHOWN} (")), "{}", said.err),
+            false => {
+                let last = said.err.lines().last().expect("a line");
+                let report: serde_json::Value = serde_json::from_str(last).expect("JSON");
+                assert_eq!(report["messages"].as_array().map(Vec::len), Some(1), "{last}");
+                assert!(
+                    report["messages"][0].as_str().is_some_and(|told| told.contains(SHOWN)),
+                    "{last}"
+                );
+                assert_eq!(report["conflicts"][0]["path"], NAME, "{last}");
+            }
+        }
+        for name in ["ready", "go"] {
+            std::fs::remove_file(stage.path(name)).expect("a file");
+        }
+    }
+}
+
+/// A line of `elbow jobs` was the name of a directory as it is, and a command that was told could not be typed.
+#[test]
+fn the_name_of_a_directory_begins_no_line() {
+    let stage = Stage::new();
+    let directory = "d\nelbow: it's all right\u{1b}[2J";
+    stage.make_dir(&format!("work/{directory}"));
+    let kept = stage.elbow(&[
+        "run",
+        "--keep",
+        "--on",
+        directory,
+        "--",
+        "sh",
+        "-c",
+        "cd d*; echo x > new; sleep 0.3; exit 1",
+    ]);
+    kept.assert_code(1);
+    let jobs = stage.elbow(&["jobs"]).out;
+    let asked = stage.elbow(&["status", directory]);
+    asked.assert_code(125).assert_says(&["is kept", "elbow recover"]);
+    for told in [&kept.err, &jobs, &asked.err] {
+        assert!(!told.contains('\u{1b}') && !told.contains("\nelbow: it's"), "{told}");
+        assert!(
+            told.contains("d\\nelbow: it") && told.contains("right\\033[2J"),
+            "{told}"
+        );
+    }
+    let command = kept
+        .err
+        .lines()
+        .find_map(|line| line.split_once("to remove it: elbow "));
+    let (_, words) = command.expect("a command");
+    let mut bash = Command::new("bash");
+    bash.args(["-c", &format!("exec \"$ELBOW\" {words}")]);
+    stage.start(&mut bash).finish().assert_code(0);
+    assert!(!stage.elbow(&["jobs"]).out.contains("it's all right"));
+}

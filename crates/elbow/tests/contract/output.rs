@@ -171,11 +171,18 @@ fn an_answer_that_has_no_room_is_a_failure() {
         "--version --verbose",
         "--version",
         "--help",
+        "jobs",
+        "recover .",
+        "recover --show --json .",
+        "holes file",
+        "zero --json file",
         "sort --help",
+        "sort --version",
     ] {
-        let said = stage.apart(&format!("exec $ELBOW {words} > /dev/full"));
+        let said = stage.apart(&format!("echo x > file; exec $ELBOW {words} > /dev/full"));
         let code = if words.starts_with("sort") { 2 } else { 125 };
-        said.assert_code(code).assert_says(&["elbow: No space left on device"]);
+        said.assert_code(code)
+            .assert_says(&["elbow: standard output: No space left on device"]);
     }
 }
 

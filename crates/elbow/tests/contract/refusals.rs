@@ -176,3 +176,30 @@ fn mistakes_on_the_command_line_are_not_the_commands_fault() {
     }
     stage.elbow(&["run", "--help"]).assert_code(0);
 }
+
+/// fusermount3 was said to refuse it, with advice about what fusermount3 needs.
+#[test]
+fn a_mount_point_that_has_a_job() {
+    let stage = Stage::new();
+    stage.make_dir("mnt");
+    let said = stage.elbow(&["mount", ".", "../mnt"]);
+    said.assert_code(0);
+    let again = stage.elbow(&["mount", ".", "../mnt"]);
+    let ended = stage.elbow(&["rollback", "../mnt"]);
+    again
+        .assert_code(125)
+        .assert_says(&["mnt: a job is mounted there already (`elbow status ", "mnt`"]);
+    assert!(!again.err.contains("fusermount"), "{}", again.err);
+    ended.assert_code(0);
+}
+
+#[test]
+fn what_is_no_file_for_a_trace() {
+    let stage = Stage::new();
+    let said = stage.elbow(&["run", "--trace", "-", "--", "touch", "../begun"]);
+    said.assert_code(125).assert_says(&["--trace -", "./-"]);
+    assert!(stage.names().is_empty() && !stage.path("begun").exists());
+    let said = stage.elbow(&["explain", "."]);
+    said.assert_code(125).assert_says(&[".: ", "elbow run --trace"]);
+    assert!(!said.err.contains("line 1"), "{}", said.err);
+}

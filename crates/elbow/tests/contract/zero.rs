@@ -209,3 +209,18 @@ fn a_full_disk_is_told_with_what_is_left() {
     let (before, after) = (read(before), read(after));
     assert!(before[..65_000] == after[..65_000] && after[65_000..].iter().all(|&byte| byte == 0));
 }
+
+/// A hint at lsattr(1) was given where a file would be too long, and none where that shows the reason.
+#[test]
+fn lsattr_is_named_where_it_shows_something() {
+    let said = on_tmpfs("set +e; $ELBOW zero f 9223372036854775000 1; echo $?");
+    assert!(!said.err.contains("lsattr"), "{said:#?}");
+    let stage = Stage::new();
+    let said = stage.apart(
+        "echo x > f; chattr +a f 2> /dev/null || exit 77; set +e; $ELBOW zero f; code=$?; chattr -a f; exit $code",
+    );
+    if said.code != 77 {
+        said.assert_code(125)
+            .assert_says(&["f: Operation not permitted", "lsattr(1)"]);
+    }
+}

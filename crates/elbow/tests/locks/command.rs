@@ -308,3 +308,21 @@ fn a_service_with_a_request_that_times_out_sleeps_until_then() {
     assert!(took < 0.5, "waiting took {took} s of a processor");
     hold.finish().unwrap();
 }
+
+/// "Address already in use", and what the service remembers was left beside it.
+#[test]
+fn a_service_listens_at_no_file_of_somebody() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("file"), "x").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_elbow"));
+    command
+        .current_dir(&directory)
+        .args(["lockd", "serve", "--listen", "unix:./file"]);
+    let (code, _, error) = run(&mut command);
+    assert_eq!(code, Some(125));
+    assert!(error.contains("file: it is there, and no socket"), "{error}");
+    let names = std::fs::read_dir(&directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.collect::<Vec<_>>(), ["file"]);
+}

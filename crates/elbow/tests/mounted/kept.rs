@@ -84,6 +84,9 @@ fn a_patch_into_a_full_disk_goes_on_when_there_is_room() {
         assert!(run.err.contains(words), "{words}: {}", run.err);
     }
     test_dir.assert_seen_from_outside_as(&before);
+    let shown: Value = serde_json::from_str(&test_dir.elbow(&["recover", "--show", "--json"]).out).expect("JSON");
+    let why = shown["jobs"][0]["why"].as_str().unwrap_or_default();
+    assert!(!why.is_empty() && !why.contains("os error"), "{shown}");
     // The cause is there still.
     resume(&test_dir, &[]).assert_code(125);
     test_dir.assert_seen_from_outside_as(&before);
