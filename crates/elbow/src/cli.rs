@@ -60,9 +60,11 @@ Exit code:
 Signals:
   Ctrl-C reaches COMMAND as always; when that ends it, the job is rolled back. Any other signal that is sent to elbow alone is \
   passed on to COMMAND, also what batch systems send before the end, SIGABRT and SIGTSTP; one \
-  that the whole process group got is not passed on a second time. Not passed on are SIGKILL and SIGSTOP, those of a mistake of \
-  elbow itself (SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP), SIGPIPE, SIGCHLD, SIGTTIN and SIGTTOU. While results are being stored, SIGINT, SIGTERM and SIGHUP \
+  that the whole process group got is not passed on a second time. While results are being stored, SIGINT, SIGTERM and SIGHUP \
   roll the job back, and the others change nothing.
+
+  Not passed on are SIGKILL and SIGSTOP, those of a mistake of elbow itself (SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, \
+  SIGTRAP), SIGPIPE, SIGCHLD, SIGTTIN and SIGTTOU.
 
 COMMAND sees its own changes at once. The rest of the machine sees them when `elbow run` returns, or never.";
 
