@@ -235,6 +235,14 @@ pub fn file_of_loop_device(device: &Path) -> Option<PathBuf> {
     Some(std::ffi::OsString::from_vec(path).into())
 }
 
+/// All loop devices that read a file now.
+#[must_use]
+pub fn bound_loop_devices() -> Vec<PathBuf> {
+    let all = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let devices = all.map(|entry| Path::new("/dev").join(entry.file_name()));
+    devices.filter(|device| file_of_loop_device(device).is_some()).collect()
+}
+
 fn losetup(arguments: &[&str], last: &Path) -> io::Result<String> {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new("losetup");

@@ -40,6 +40,20 @@ pub(crate) fn at<'m>(mounts: &'m [Mount], point: &Path) -> Option<&'m Mount> {
     mounts.iter().rfind(|mount| mount.point == point)
 }
 
+/// The device of the file system that a path lies on, by the table alone: nothing is asked that may not answer. The path has no symbolic links and no `..`.
+///
+/// # Errors
+/// Of the table.
+pub fn device_below(path: &Path) -> io::Result<Option<u64>> {
+    Ok(holding(&all()?, path).map(|mount| mount.device))
+}
+
+/// The mount that holds a path: of those above it the nearest, and of these the last.
+fn holding<'m>(mounts: &'m [Mount], path: &Path) -> Option<&'m Mount> {
+    let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
+    above.max_by_key(|mount| mount.point.components().count())
+}
+
 /// A path of the table, in which a byte may be written as a backslash and three octal digits.
 fn unescaped(text: &[u8]) -> PathBuf {
     let mut path = Vec::with_capacity(text.len());
@@ -77,6 +91,24 @@ mod tests {
         assert_eq!(mounts[0].point, Path::new("/a b\\c"));
         assert_eq!(at(&mounts, Path::new("/d")), Some(&mounts[2]));
         assert_eq!(at(&mounts, Path::new("/e")), None);
+    }
+
+    #[test]
+    fn a_path_lies_on_the_nearest_mount_above_it() {
+        let line = |id, minor, point| format!("{id} 1 0:{minor} / {point} rw - tmpfs none rw\n");
+        let table = [
+            line(7, 40, "/a/b"),
+            line(8, 41, "/"),
+            line(9, 42, "/a"),
+            line(10, 43, "/a"),
+        ]
+        .concat();
+        let mounts = parse(table.as_bytes());
+        let point = |path: &str| holding(&mounts, Path::new(path)).map(|mount| mount.device & 0xff);
+        assert_eq!(point("/a/b/c"), Some(40));
+        assert_eq!(point("/a/bc"), Some(43));
+        assert_eq!(point("/ab"), Some(41));
+        assert_eq!(holding(&mounts[..1], Path::new("/ab")), None);
     }
 
     #[test]

@@ -166,6 +166,11 @@ pub trait Storage: Send + Sync {
     fn copy_range(&self, _: &Handle, _: u64, _: &Handle, _: u64, _: u64) -> Result<u64> {
         Err(Errno::OPNOTSUPP)
     }
+    /// As [`copy_range`](Self::copy_range), and what the source is like when that is done: if it is as it was seen before, so are the bytes.
+    fn copy_and_look(&self, source: &Handle, from: u64, file: &Handle, to: u64, length: u64) -> Result<(u64, Stat)> {
+        let copied = self.copy_range(source, from, file, to, length)?;
+        Ok((copied, self.stat_handle(source)?))
+    }
     /// The first range of data at or after an offset, as `(start, end)`; `None` when only a hole follows.
     fn next_data(&self, file: &Handle, offset: u64) -> Result<Option<(u64, u64)>>;
     /// Closes an open file, if this is its only clone, and reports what close(2) reports: network file systems
@@ -279,6 +284,9 @@ macro_rules! storage_calls {
             Allocate: allocate(file: &Handle, offset: u64, length: u64, keep_size: bool) -> () = file.at(offset).of(length);
             /// [`Storage::copy_range`]
             CopyRange: copy_range(source: &Handle, from: u64, file: &Handle, to: u64, length: u64) -> u64
+                = file.at(to).of(length);
+            /// [`Storage::copy_and_look`]
+            CopyAndLook: copy_and_look(source: &Handle, from: u64, file: &Handle, to: u64, length: u64) -> (u64, Stat)
                 = file.at(to).of(length);
             /// [`Storage::next_data`]
             NextData: next_data(file: &Handle, offset: u64) -> Option<(u64, u64)> = file.at(offset);

@@ -48,6 +48,7 @@ fn call_everything(storage: &dyn Storage, root: &Handle) -> elbow_file::Result<(
     supported(storage.allocate(&file, 0, 4, false))?;
     storage.next_data(&file, 0)?;
     supported(storage.copy_range(&file, 0, &file, 2, 2).map(drop))?;
+    supported(storage.copy_and_look(&file, 0, &file, 2, 2).map(drop))?;
     storage.try_lock(&file)?;
     storage.identity(root)?;
     storage.file_system_traits(root)?;

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::ops::Range;
 
-use elbow_file::{Access, Errno, Handle, Storage};
+use elbow_file::{Access, Errno, Handle, Stat, Storage};
 
 use crate::model::CopyPiece;
 use crate::route::open_route;
@@ -11,7 +11,9 @@ use crate::route::open_route;
 /// So much is read and written at once where the storage does not copy by itself: little, for many threads do it.
 const PART_BYTES: u64 = 128 << 10;
 
-/// Copies bytes of an old file. Where somebody else has cut or removed it since, they are nowhere any more: ESTALE.
+/// Copies bytes of an old file as the job saw it. Where somebody else has changed, replaced or removed it since, they are nowhere any more: ESTALE.
+///
+/// It is looked at after each part: if it is then as it was seen, it was so in between, whatever was found by its name.
 pub(crate) fn copy_from(
     storage: &dyn Storage,
     copy: &CopyPiece,
@@ -24,11 +26,11 @@ pub(crate) fn copy_from(
     let (mut from, mut to) = (copy.offset, range.start);
     while to < range.end {
         let most = range.end - to;
-        let copied = match storage.copy_range(&source, from, file, to, most) {
+        let (copied, now) = match storage.copy_and_look(&source, from, file, to, most) {
             Err(Errno::OPNOTSUPP) => copy_through_memory(storage, (&source, from), (file, to), most)?,
             answer => answer?,
         };
-        if copied == 0 {
+        if copied == 0 || !copy.source.version.is_still(&now) {
             return Err(Errno::STALE);
         }
         (from, to) = (from + copied, to + copied);
@@ -36,30 +38,32 @@ pub(crate) fn copy_from(
     Ok(())
 }
 
-/// Reads a part and writes it; gives how long it was.
+/// Reads a part and writes it; gives how long it was, and what the source is like then.
 fn copy_through_memory(
     storage: &dyn Storage,
     (source, from): (&Handle, u64),
     (file, to): (&Handle, u64),
     most: u64,
-) -> Result<u64, Errno> {
+) -> Result<(u64, Stat), Errno> {
     let mut bytes = vec![0; most.min(PART_BYTES) as usize];
     let length = storage.read(source, &mut bytes, from)?;
+    let now = storage.stat_handle(source)?;
     storage.write(file, &[IoSlice::new(&bytes[..length])], to)?;
-    Ok(length as u64)
+    Ok((length as u64, now))
 }
 
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
     use std::sync::Arc;
+    use std::time::Duration;
 
-    use elbow_file::RealStorage;
     use elbow_file::double::{Counting, Faulty, Interposed, Operation, Plan};
+    use elbow_file::{RealStorage, RenameMode};
 
     use super::*;
     use crate::api::Ino;
-    use crate::model::Name;
+    use crate::model::{Name, SourceVersion};
     use crate::route::{DirSide, Route};
 
     fn piece(root: &Handle, name: &str, offset: u64) -> CopyPiece {
@@ -68,7 +72,10 @@ mod tests {
             names: Vec::new(),
             owner: DirSide::Own(Ino::ROOT),
         };
-        CopyPiece::uncounted(route, Name::from(OsStr::new(name)), offset)
+        let name = OsStr::new(name);
+        let looks = RealStorage.stat(root, name).or_else(|_| RealStorage.stat_handle(root));
+        let version = SourceVersion::of(&looks.expect("a look"));
+        CopyPiece::uncounted(route, Name::from(name), version, offset)
     }
 
     /// A file of these bytes, a copy of a part of it at 10, and the answer.
@@ -98,11 +105,60 @@ mod tests {
         let part = source[5..700_001].to_vec();
         let counting = Interposed::new(Arc::new(RealStorage), Counting::default());
         assert_eq!(copied(&counting, &root, &source, (5, 10..700_006)), Ok(part.clone()));
-        assert!(counting.hook().count(Operation::CopyRange) > 0);
-        let plan = Plan::fail(Errno::OPNOTSUPP).on(Operation::CopyRange);
+        assert!(counting.hook().count(Operation::CopyAndLook) > 0);
+        let plan = Plan::fail(Errno::OPNOTSUPP).on(Operation::CopyAndLook);
         let unable = Interposed::new(Arc::new(RealStorage), Faulty::new([plan]));
         assert_eq!(copied(&unable, &root, &source, (5, 10..700_006)), Ok(part));
         assert!(unable.hook().fired() > 0);
+    }
+
+    /// By another file of the same length and time of content, in place, and with the time of content put back.
+    #[test]
+    fn what_others_have_put_in_its_place_is_not_copied() {
+        let place = tempfile::tempdir().expect("a directory");
+        let root = RealStorage::open_root(place.path()).expect("a root");
+        let (source, other, copy) = (OsStr::new("source"), OsStr::new("other"), OsStr::new("copy"));
+        let write = |name: &OsStr, bytes: &[u8]| {
+            let file = RealStorage.open(&root, name, Access::Write).expect("a file");
+            RealStorage.write(&file, &[IoSlice::new(bytes)], 0).expect("a write");
+        };
+        let replaces = || {
+            RealStorage
+                .rename(&root, other, &root, source, RenameMode::Replace)
+                .expect("a rename");
+        };
+        let (overwrites, hides) = (
+            || write(source, b"67890"),
+            || {
+                let mtime = RealStorage.stat(&root, source).expect("a look").mtime;
+                write(source, b"67890");
+                RealStorage.set_times(&root, source, None, Some(mtime)).expect("times");
+            },
+        );
+        let changes: [&dyn Fn(); 3] = [&replaces, &overwrites, &hides];
+        let plan = || Plan::fail(Errno::OPNOTSUPP).on(Operation::CopyAndLook);
+        for (number, change) in changes.iter().enumerate() {
+            for plans in [vec![], vec![plan()]] {
+                for name in [source, other, copy] {
+                    RealStorage.create(&root, name, 0o600).expect("a file");
+                }
+                write(source, b"12345");
+                write(other, b"67890");
+                let mtime = Some(RealStorage.stat(&root, source).expect("a look").mtime);
+                RealStorage.set_times(&root, other, None, mtime).expect("times");
+                let piece = piece(&root, "source", 0);
+                // Times of files go on in steps.
+                std::thread::sleep(Duration::from_millis(20));
+                change();
+                let storage = Interposed::new(Arc::new(RealStorage), Faulty::new(plans));
+                let file = RealStorage.open(&root, copy, Access::Write).expect("a file");
+                let answer = copy_from(&storage, &piece, &file, &(0..5));
+                assert_eq!(answer, Err(Errno::STALE), "change {number}");
+                for name in [source, other, copy] {
+                    let _ = RealStorage.unlink(&root, name);
+                }
+            }
+        }
     }
 
     #[test]

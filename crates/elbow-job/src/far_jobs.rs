@@ -375,10 +375,15 @@ fn received_fill(fill: &FillMessage, on: &[Handle], content: &Piece) -> Result<F
                 }
                 content.slice(std::mem::replace(&mut from, to), to)
             }
-            PieceMessage::Copy { route, name, offset } => {
+            PieceMessage::Copy {
+                route,
+                name,
+                version,
+                offset,
+            } => {
                 offset.checked_add(length).ok_or(Errno::PROTO)?;
                 let route = route.with(&mut |place| at(on, *place))?;
-                Piece::Copy(CopyPiece::uncounted(route, name.clone(), *offset))
+                Piece::Copy(CopyPiece::uncounted(route, name.clone(), *version, *offset))
             }
         };
         pieces.push((range.clone(), piece));

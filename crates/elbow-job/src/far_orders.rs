@@ -26,7 +26,7 @@ use crate::action::{Action, FillTarget, Node};
 use crate::api::Ino;
 use crate::commit::Expectations;
 use crate::execute::JournalState;
-use crate::model::Name;
+use crate::model::{Name, SourceVersion};
 use crate::os_path;
 use crate::report::Cause;
 use crate::route::{DirSide, Route};
@@ -110,10 +110,11 @@ pub(crate) enum PieceMessage {
     Zeros,
     /// The next bytes of those that travel beside the order.
     Bytes,
-    /// Bytes of a file that is there, by the directory that holds it and its name, from an offset on.
+    /// Bytes of this version of a file that is there, by the directory that holds it and its name, from an offset on.
     Copy {
         route: Route<Place>,
         name: Name,
+        version: SourceVersion,
         offset: u64,
     },
 }

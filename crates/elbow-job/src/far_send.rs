@@ -140,6 +140,7 @@ impl<'a> Outgoing<'a> {
                         .route
                         .with(&mut |handle| Ok::<_, Errno>(self.place(handle)))?,
                     name: copy.source.name.clone(),
+                    version: copy.source.version,
                     offset: copy.offset,
                 },
                 Piece::Zero => PieceMessage::Zeros,

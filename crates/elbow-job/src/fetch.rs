@@ -362,7 +362,9 @@ impl Fetcher<'_> {
                 SegmentSource::Piece(Piece::Copy(copy)) => {
                     let dir = open_route(&*self.shared.storage, &copy.source.route)?;
                     let file = self.shared.storage.open(&dir, &copy.source.name, Access::Read)?;
-                    if self.read_file(Some(&file), copy.offset, segment.length, &mut out)? < segment.length {
+                    let read = self.read_file(Some(&file), copy.offset, segment.length, &mut out)?;
+                    let now = self.shared.storage.stat_handle(&file)?;
+                    if read < segment.length || !copy.source.version.is_still(&now) {
                         return Err(Errno::STALE);
                     }
                 }

@@ -1,7 +1,8 @@
 //! Copying a part of an old file within the tree without reading it: the bytes stay where the storage is.
 //!
 //! The content of an old file is not changed on the storage before the commit: what the job writes to it goes to its patch file. So a copy of it
-//! need not be made at once, and it is enough to note where the bytes are, by the name that the file has on the storage. What is written,
+//! need not be made at once, and it is enough to note where the bytes are, by the name that the file has on the storage, and what it looked like: of
+//! what others have made of it since no copy is made. What is written,
 //! cut or zeroed by the job itself is not copied this way; its caller reads and writes it.
 
 use std::ops::Range;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use elbow_file::Errno;
 
-use super::copy_source::{CHARGE_BYTES, CopyPiece, CopySource};
+use super::copy_source::{CHARGE_BYTES, CopyPiece, CopySource, SourceVersion};
 use super::file_data::{COPY_BYTES, SegmentSource};
 use super::fill::Piece;
 use super::{Inodes, Model};
@@ -38,9 +39,10 @@ fn piece_of(routes: &Routes<'_>, ino: Ino, offset: u64, gauge: &Arc<AtomicU64>) 
     let inode = routes.inodes.get(ino)?;
     // What the job alone lets its owner read, the far end cannot: the command is to hear that itself.
     let seen = inode.seen().filter(|seen| seen.mode & OWNER_READ != 0);
-    let key = seen.and_then(|_| inode.old_name()).ok_or(Errno::OPNOTSUPP)?;
+    let (seen, key) = seen.zip(inode.old_name()).ok_or(Errno::OPNOTSUPP)?;
+    let (route, version) = (routes.route_dir(key.dir), SourceVersion::of(seen));
     Ok(CopyPiece {
-        source: CopySource::counted(routes.route_dir(key.dir), key.name.clone(), gauge),
+        source: CopySource::counted(route, key.name.clone(), version, gauge),
         offset,
     })
 }

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use elbow_file::{FileType, Stat, Time};
+use serde::{Deserialize, Serialize};
+
 use super::config::Name;
 use crate::route::Route;
 
@@ -10,21 +13,50 @@ use crate::route::Route;
 /// any number of files.
 pub(super) const CHARGE_BYTES: u64 = 16 << 10;
 
+/// What tells one version of an old file from another.
+///
+/// As for conflicts the inode number is none of it: some network and FUSE file systems make it up, and the time of the inode changes with every
+/// replacement anyway. The job itself changes nothing of old files before the commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SourceVersion {
+    size: u64,
+    mtime: Time,
+    ctime: Time,
+}
+
+impl SourceVersion {
+    pub(crate) fn of(stat: &Stat) -> Self {
+        Self {
+            size: stat.size,
+            mtime: stat.mtime,
+            ctime: stat.ctime,
+        }
+    }
+
+    /// Nobody has replaced or changed it.
+    pub(crate) fn is_still(&self, now: &Stat) -> bool {
+        now.kind == FileType::File && *self == Self::of(now)
+    }
+}
+
 /// The old file that a copy is made of, by its name on the storage.
 #[derive(Debug)]
 pub(crate) struct CopySource {
     pub(crate) route: Route,
     pub(crate) name: Name,
+    /// As the job saw it: the bytes of no other version are copied.
+    pub(crate) version: SourceVersion,
     /// What it counts in.
     gauge: Option<Arc<AtomicU64>>,
 }
 
 impl CopySource {
-    pub(super) fn counted(route: Route, name: Name, gauge: &Arc<AtomicU64>) -> Arc<Self> {
+    pub(super) fn counted(route: Route, name: Name, version: SourceVersion, gauge: &Arc<AtomicU64>) -> Arc<Self> {
         gauge.fetch_add(CHARGE_BYTES, Ordering::Relaxed);
         Arc::new(Self {
             route,
             name,
+            version,
             gauge: Some(gauge.clone()),
         })
     }
@@ -47,10 +79,15 @@ pub(crate) struct CopyPiece {
 
 impl CopyPiece {
     /// One that came from elsewhere, and that no budget counts.
-    pub(crate) fn uncounted(route: Route, name: Name, offset: u64) -> Self {
-        let gauge = None;
+    pub(crate) fn uncounted(route: Route, name: Name, version: SourceVersion, offset: u64) -> Self {
+        let source = CopySource {
+            route,
+            name,
+            version,
+            gauge: None,
+        };
         Self {
-            source: Arc::new(CopySource { route, name, gauge }),
+            source: Arc::new(source),
             offset,
         }
     }

@@ -61,7 +61,7 @@ use crate::routes::Routes;
 use checks::Checks;
 pub(crate) use config::{IN_TRANSIT, ModelConfig, Name};
 pub(crate) use copy::copy_range;
-pub(crate) use copy_source::CopyPiece;
+pub(crate) use copy_source::{CopyPiece, SourceVersion};
 pub(crate) use file_data::{Content, EAGER_DRAIN_BYTES, Segment, SegmentSource};
 use fill::MemoryPiece;
 pub(crate) use fill::{Chunk, Fill, Piece};

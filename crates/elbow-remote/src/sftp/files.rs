@@ -186,10 +186,10 @@ impl OpenFile {
             .try_for_each(|(at, _, pending)| pending.done().map_err(|fault| (at, fault)))
     }
 
-    /// Has the server copy a part of this file to another one; how much of it there was.
+    /// Has the server copy a part of this file to another one; how much of it there was, and what this file is like then.
     ///
     /// Source: draft-ietf-secsh-filexfer-extensions-00, section 7; OpenSSH's `PROTOCOL`, section 4.10.
-    pub(crate) fn copy_to(&self, file: &Self, from: u64, to: u64, length: u64) -> Answered<u64> {
+    pub(crate) fn copy_to(&self, file: &Self, from: u64, to: u64, length: u64) -> Answered<(u64, Attrs)> {
         let session = self.session().map_err(Fault::Lost)?;
         let ask = |at: u64| {
             let request = Request::extended(Server::COPY).string(&self.handle).u64(from + at);
@@ -205,8 +205,9 @@ impl OpenFile {
                 Err(fault) => return Err(fault),
             }
         }
-        let size = looks.attrs()?.size.ok_or(Fault::Lost(Errno::PROTO))?;
-        Ok(length.min(size.saturating_sub(from)))
+        let then = looks.attrs()?;
+        let size = then.size.ok_or(Fault::Lost(Errno::PROTO))?;
+        Ok((length.min(size.saturating_sub(from)), then))
     }
 
     /// Asks for the end of the file, unless it is closed; what comes of it.

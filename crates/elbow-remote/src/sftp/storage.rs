@@ -250,6 +250,25 @@ impl SftpStorage {
     fn look(&self, file: &OpenFile) -> Answered<Attrs> {
         self.session.send(file.request(Ask::Fstat)).attrs()
     }
+
+    /// Has the server copy a part of one file to another; how much of it there was, and what the first is like then.
+    fn copied(
+        &self,
+        (source, from): (&Handle, u64),
+        (handle, to): (&Handle, u64),
+        length: u64,
+    ) -> Result<(u64, Attrs)> {
+        let ((source_node, source), (node, file)) = (file(source)?, file(handle)?);
+        source.check(source_node)?;
+        file.check(node)?;
+        let copied = source.copy_to(file, from, to, length);
+        self.written(node);
+        copied.map_err(|fault| match fault {
+            // Whoever reads and writes it instead hears why, or does not fail: OpenSSH copies nothing within one file.
+            Fault::Said(_) => Errno::OPNOTSUPP,
+            fault => fault.errno(),
+        })
+    }
 }
 
 fn broken(host: &str, error: io::Error) -> ConnectError {
@@ -561,16 +580,20 @@ impl Storage for SftpStorage {
         if length == 0 {
             return Ok(0); // To the server it is all that there is.
         }
-        let ((source_node, source), (node, file)) = (file(source)?, file(handle)?);
-        source.check(source_node)?;
-        file.check(node)?;
-        let copied = source.copy_to(file, from, to, length);
-        self.written(node);
-        copied.map_err(|fault| match fault {
-            // Whoever reads and writes it instead hears why, or does not fail: OpenSSH copies nothing within one file.
-            Fault::Said(_) => Errno::OPNOTSUPP,
-            fault => fault.errno(),
-        })
+        self.copied((source, from), (handle, to), length)
+            .map(|(copied, _)| copied)
+    }
+
+    /// The server is asked for both at once.
+    fn copy_and_look(&self, source: &Handle, from: u64, handle: &Handle, to: u64, length: u64) -> Result<(u64, Stat)> {
+        if !self.session.server.copies {
+            return Err(Errno::OPNOTSUPP);
+        }
+        if length == 0 {
+            return Ok((0, self.stat_handle(source)?));
+        }
+        let (copied, then) = self.copied((source, from), (handle, to), length)?;
+        Ok((copied, found(&then, file(source)?.0.ino(), self.dev)?))
     }
 
     /// All is data, as Linux has it where a file system does not say.

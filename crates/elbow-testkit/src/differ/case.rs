@@ -366,6 +366,13 @@ impl Case {
         })
     }
 
+    /// Whether something old belongs to somebody else than to the first who works.
+    pub fn has_objects_of_others(&self) -> bool {
+        let own = self.workers.first().map(|worker| worker.uid);
+        let is_of_others = |old: &Old| old.owner().is_some_and(|uid| Some(uid) != own);
+        self.old.iter().any(is_of_others)
+    }
+
     /// Whether an ordinary user's command is run once more after it was rolled back, and an old directory is somebody else's.
     pub fn is_run_again_among_others(&self) -> bool {
         let own = self.workers.first().map(|worker| worker.uid);

@@ -22,14 +22,30 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 186] = [
+const LIMITS: [(&str, &str, &str); 187] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer *chown ok/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
-    ("*", "not-rolled-back after * mtime is now (user)", TIMES_OF_OTHERS),
-    ("*", "wrong-after-0 after * mtime is now (user)", TIMES_OF_OTHERS),
-    ("*", "wrong-after-0 after * atime is now (user)", TIMES_OF_OTHERS),
-    ("*", "wrong-after-0 after * atime is not now (user)", TIMES_OF_OTHERS),
+    (
+        "*",
+        "not-rolled-back after * mtime is now (user, others)",
+        TIMES_OF_OTHERS,
+    ),
+    (
+        "*",
+        "wrong-after-0 after * mtime is now (user, others)",
+        TIMES_OF_OTHERS,
+    ),
+    (
+        "*",
+        "wrong-after-0 after * atime is now (user, others)",
+        TIMES_OF_OTHERS,
+    ),
+    (
+        "*",
+        "wrong-after-0 after * atime is not now (user, others)",
+        TIMES_OF_OTHERS,
+    ),
     (
         "*",
         "answer *stat ok/ok mtime (others' directories again)",
@@ -124,7 +140,11 @@ const LIMITS: [(&str, &str, &str); 186] = [
         "answer f*xattr EEXIST/ENODATA (taken names)",
         REPLACED_WHILE_OPEN,
     ),
-    ("overlayfs", "answer fstat ok/ok links*", REPLACED_WHILE_OPEN),
+    (
+        "overlayfs",
+        "answer fstat ok/ok links* (taken names)",
+        REPLACED_WHILE_OPEN,
+    ),
     (
         "overlayfs",
         "answer *ch* ENOTDIR/ok (taken directories)",
@@ -145,7 +165,12 @@ const LIMITS: [(&str, &str, &str); 186] = [
         "answer setacl ENOTDIR/ok (taken directories)",
         REPLACED_WHILE_OPEN,
     ),
-    ("overlayfs", "answer mapread ok/ok*", REPLACED_WHILE_OPEN),
+    (
+        "overlayfs",
+        "answer mapread ok/ok* (changed content)",
+        REPLACED_WHILE_OPEN,
+    ),
+    ("overlayfs", "answer mapread ok/ok* (maps)", REPLACED_WHILE_OPEN),
     (
         "overlayfs",
         "answer map* EFAULT/ok (changed content)",
@@ -377,13 +402,15 @@ const MORE_THAN_TMPFS: &str = "More than tmpfs";
 const MORE_THAN_SSHFS: &str = "More than sshfs";
 const LESS_OVER_SFTP: &str = "Less over SFTP";
 
-/// The end of the signature of what is known of an ordinary user's cases alone in which something old lets its owner not read it.
-const CLOSED: &str = "(user, closed)";
 /// What is so of a case.
 type CasePredicate = fn(&Case) -> bool;
 
+/// How the end of the signature begins of what is known of an ordinary user's cases alone; the others are of everybody's.
+const OF_USERS: &str = " (user, ";
 /// Those of what is known only of cases of which something is so.
-const OF_CASES: [(&str, CasePredicate); 27] = [
+const OF_CASES: [(&str, CasePredicate); 29] = [
+    (" (user, closed)", Case::has_closed_objects),
+    (" (user, others)", Case::has_objects_of_others),
     (" (links)", Case::sets_links),
     (" (empties)", Case::empties),
     (" (umask)", Case::sets_umask),
@@ -415,16 +442,13 @@ const OF_CASES: [(&str, CasePredicate); 27] = [
 
 impl Known {
     fn covers(&self, storage: Storage, case: &Case, finding: &Finding) -> bool {
-        let of_closed = self
-            .signature
-            .strip_suffix(CLOSED)
-            .filter(|_| case.has_closed_objects());
+        let rest = |suffix: &str| self.signature.strip_suffix(suffix);
         let mut of_cases = OF_CASES.iter();
-        let of_case = of_cases.find_map(|(suffix, is_so)| self.signature.strip_suffix(suffix).filter(|_| is_so(case)));
-        let patterns = match (of_closed, of_case) {
-            (Some(rest), _) => vec![format!("{rest}(user)")],
-            (_, Some(rest)) => vec![rest.to_owned(), format!("{rest} (user)")],
-            _ => vec![self.signature.clone()],
+        let of_case = of_cases.find_map(|(suffix, is_so)| Some((suffix, rest(suffix).filter(|_| is_so(case))?)));
+        let patterns = match of_case {
+            Some((suffix, rest)) if suffix.starts_with(OF_USERS) => vec![format!("{rest} (user)")],
+            Some((_, rest)) => vec![rest.to_owned(), format!("{rest} (user)")],
+            None => vec![self.signature.clone()],
         };
         let mut patterns = patterns.iter();
         patterns.any(|pattern| matches(pattern, &finding.signature)) && matches(&self.storage, storage.name())
@@ -529,6 +553,27 @@ mod tests {
         assert!(covers("old dir a 0055 1 1") && covers("old file a 0311 1 1 0@1"));
         assert!(covers("old dir a 0755 1 1\nold acl a access u::r--,g::r--,o::---"));
         assert!(!covers("old dir a 0711 0 0") && !covers("old file a 0400 1 1 0@1"));
+    }
+
+    #[test]
+    fn times_are_known_where_something_is_somebody_elses() {
+        let covers = |old: &str, ending: &str| {
+            let text = format!("# elbow differ 1\nrunner user\nworker 1 1\n{old}\n");
+            let finding = Finding {
+                class: Class::Wrong,
+                signature: format!("wrong-after-0 after file mtime is now{ending}"),
+                detail: String::new(),
+                step: None,
+            };
+            let case = Case::decode(&text).expect("a case");
+            KnownList::limits().of(Storage::Tmpfs, &case, &finding).is_some()
+        };
+        for others in ["old dir a 0777 2 1", "old file a 0666 2 1 0@1", "old symlink a b 2 1"] {
+            assert!(covers(others, " (user)") && !covers(others, ""), "{others}");
+        }
+        for own in ["old dir a 0777 1 1", "old file a 0666 1 2 0@1", "old symlink a b 1 1"] {
+            assert!(!covers(own, " (user)"), "{own}");
+        }
     }
 
     #[test]

@@ -74,6 +74,7 @@ impl Old {
     pub fn owner(&self) -> Option<u32> {
         match self {
             Self::Dir { uid, .. } | Self::Subvolume { uid, .. } | Self::File { uid, .. } => Some(*uid),
+            Self::Symlink { uid, .. } | Self::Fifo { uid, .. } => Some(*uid),
             _ => None,
         }
     }

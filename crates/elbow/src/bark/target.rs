@@ -11,8 +11,10 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use elbow_drive::{LoopAnswer, LoopFile, bound_loop_devices, device_below, file_of_loop_device, files_of_loop_devices};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -20,6 +22,8 @@ use crate::size;
 
 /// Where file systems, partition tables and arrays keep what they are known by, at both ends.
 const ENDS_BYTES: u64 = 1 << 20;
+/// A file system that takes longer to tell the number of a file does not answer.
+const LOOP_DEVICE_PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes that are read at a time.
 const PIECE: usize = 1 << 20;
 
@@ -145,24 +149,45 @@ fn use_of(path: &Path) -> String {
 }
 
 /// What is the content of a loop device may be mounted through that, by whatever name the kernel knows it.
+///
+/// The devices are asked, which know their files when these have lost their names, or have none here. Where one cannot be asked, its file is looked at by
+/// its name, but on no other file system than that of what is to be measured, which has just answered: others may never do so.
 fn not_behind_a_loop_device(path: &Path, found: &Metadata) -> Result<()> {
-    let is_same = |backing: &Metadata| match found.file_type().is_block_device() {
-        true => backing.file_type().is_block_device() && backing.rdev() == found.rdev(),
-        false => (backing.dev(), backing.ino()) == (found.dev(), found.ino()),
+    let is_same = |file: &LoopFile| match found.file_type().is_block_device() {
+        true => file.rdev == found.rdev(),
+        false => (file.dev, file.ino) == (found.dev(), found.ino()),
     };
-    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    for device in devices {
-        let backing = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
-        if fs::metadata(backing.trim_end_matches('\n')).is_ok_and(|backing| is_same(&backing)) {
-            let name = PathBuf::from(device.file_name());
-            bail!(
-                "{} is in use: it is the content of /dev/{}; measure that, or detach it",
-                path.display(),
-                name.display()
-            );
+    let own = fs::canonicalize(path)
+        .and_then(|path| device_below(&path))
+        .unwrap_or_default();
+    let is_near = |file: &Path| own.is_some() && device_below(file).is_ok_and(|device| device == own);
+    let devices = bound_loop_devices();
+    let answers = files_of_loop_devices(&devices, LOOP_DEVICE_PATIENCE);
+    for (device, answer) in devices.iter().zip(answers) {
+        let (shown, device_shown) = (path.display(), device.display());
+        let named = || file_of_loop_device(device).filter(|file| is_near(file));
+        let is_its_content = match answer {
+            LoopAnswer::File(file) => is_same(&file),
+            LoopAnswer::Refused => named()
+                .and_then(|file| looked_at(&file))
+                .is_some_and(|file| is_same(&file)),
+            LoopAnswer::Silent if named().is_some() => {
+                bail!("cannot measure {shown}: {device_shown} does not say whether this is its content; detach it")
+            }
+            LoopAnswer::Silent => false,
+        };
+        if is_its_content {
+            bail!("{shown} is in use: it is the content of {device_shown}; measure that, or detach it");
         }
     }
     Ok(())
+}
+
+fn looked_at(file: &Path) -> Option<LoopFile> {
+    let (dev, ino, rdev) = fs::metadata(file)
+        .map(|file| (file.dev(), file.ino(), file.rdev()))
+        .ok()?;
+    Some(LoopFile { dev, ino, rdev })
 }
 
 #[cfg(test)]

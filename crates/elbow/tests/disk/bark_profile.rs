@@ -4,9 +4,10 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use elbow_disk::profile::{Identity, Profile};
+use elbow_testkit::slowfs::{SlowFs, SlowOptions};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -166,4 +167,88 @@ fn what_is_mounted_is_refused_whatever_is_said() {
         of_file.contains(&format!("image is in use: it is the content of {device}")),
         "{of_file}"
     );
+}
+
+/// A loop device over a file; `None`, said aloud, where they cannot be had.
+struct LoopDevice(String);
+
+impl LoopDevice {
+    fn over(file: &Path) -> Option<Self> {
+        is_root()?;
+        let _taking = crate::takes_loop_devices();
+        let mut losetup = program("losetup")?;
+        let output = losetup.args(["--find", "--show"]).arg(file).output().expect("it runs");
+        if !output.status.success() {
+            eprintln!("SKIPPED: this machine lacks loop devices");
+            return None;
+        }
+        Some(Self(text(&output.stdout).trim().to_owned()))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+/// Its name was all that was looked at, and led to nothing, or to another file.
+#[test]
+fn the_content_of_a_loop_device_is_refused_when_its_name_is_gone() {
+    let directory = directory_with("image", 8 * MIB);
+    let path = directory.path();
+    let Some(device) = LoopDevice::over(&path.join("image")) else {
+        return;
+    };
+    fs::rename(path.join("image"), path.join("renamed")).expect("a rename");
+    fs::hard_link(path.join("renamed"), path.join("other")).expect("a link");
+    fs::remove_file(path.join("renamed")).expect("it goes");
+    let said = refused(path, &["--overwrite", "other"]);
+    let expected = format!("other is in use: it is the content of {}", device.0);
+    assert!(said.contains(&expected), "{said}");
+}
+
+/// A loop device over a file of a server that has died: the look at that file did not end, whatever was to be measured.
+#[test]
+fn a_loop_device_of_a_dead_file_system_holds_nobody_up() {
+    if is_root().is_none() {
+        return;
+    }
+    let (source, directory) = (directory_with("image", 8 * MIB), directory_with("file", 8 * MIB));
+    let mountpoint = tempfile::tempdir().expect("a directory");
+    let mounted = SlowFs::mount(source.path(), mountpoint.path(), &SlowOptions::default());
+    let Ok(mounted) = mounted else {
+        eprintln!("SKIPPED: this machine lacks FUSE");
+        return;
+    };
+    let Some(device) = LoopDevice::over(&mountpoint.path().join("image")) else {
+        return;
+    };
+    let file = File::options().write(true).open(directory.path().join("file"));
+    file.expect("it is there")
+        .write_all_at(b"mine", 0)
+        .expect("it is written");
+    // The kernel believes attributes for a second.
+    std::thread::sleep(Duration::from_secs(2));
+    mounted.pause();
+    let mut child = command(directory.path(), &["file"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("elbow runs");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let has_ended = loop {
+        match child.try_wait().expect("it is ours") {
+            Some(_) => break true,
+            None if Instant::now() > deadline => break false,
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    let was_asked = mounted.waiting() > 0;
+    mounted.resume();
+    let output = child.wait_with_output().expect("it ends");
+    drop(device);
+    assert!(has_ended, "it waited for another file system");
+    let said = text(&output.stderr);
+    assert!(was_asked && said.contains("file has content, at byte 0"), "{said}");
 }

@@ -918,28 +918,52 @@ impl Testbed {
     }
 }
 
-/// A copy is made after it was acknowledged: what others have taken away by then cannot be copied, and the job says so and changes nothing.
+/// What others do to the file `old/17` between the copy and its making: it is removed, replaced by one of the same length, or overwritten.
+pub(crate) const BEFORE_THE_COPY: [&str; 3] = [
+    "mv far/old/17 far/taken",
+    "mv far/other far/old/17",
+    "dd if=far/other of=far/old/17 conv=notrunc status=none",
+];
+
+impl Testbed {
+    /// A copy is made after it was acknowledged: what the command saw of the file can be copied no more when others were there first, and the job says so
+    /// and changes nothing. `holders` are stopped while the command copies.
+    pub(crate) fn others_come_before_the_copy(
+        &self,
+        others: &str,
+        start: impl Fn(&str) -> Running,
+        holders: impl Fn() -> Vec<u32>,
+    ) {
+        self.restore();
+        let (work, out) = (self.dir.path(), self.path("out"));
+        let place = Place { work, out: &out };
+        place
+            .shell("mkdir far/old; for i in $(seq 20); do seq 20000 > far/old/$i; done; touch -d @1500000000 far/old/*; seq 20000 | tr 0-9 a-j > far/other; cd $OUT; rm -f listed stopped copied")
+            .assert_code(0);
+        let script = "set -e; cd near; ls -lR old > /dev/null; cp old/16 first; : > $OUT/listed; while [ ! -e $OUT/stopped ]; do sleep 0.02; done; cp old/17 new; : > $OUT/copied";
+        let job = start(script);
+        wait_for("a listing", || out.join("listed").exists());
+        let stopped = holders();
+        assert!(!stopped.is_empty());
+        signal_all(&stopped, "STOP");
+        fs::write(out.join("stopped"), "").expect("a file");
+        wait_for("a copy", || out.join("copied").exists());
+        place.shell(others).assert_code(0);
+        signal_all(&stopped, "CONT");
+        let run = job.finish();
+        run.assert_code(125);
+        assert_eq!(report(&run)["outcome"], "rolled_back", "{others}");
+        assert!(run.err.contains("new"), "{others}: {}", run.err);
+        assert!(!self.path("far/new").exists() && !self.path("far/first").exists());
+    }
+}
+
 #[test]
-fn a_file_that_others_remove_before_it_was_copied_fails_the_job() {
+fn a_file_that_others_change_before_it_was_copied_fails_the_job() {
     let Some(testbed) = Testbed::new() else { return };
-    let (work, out) = (testbed.dir.path(), testbed.path("out"));
-    Place { work, out: &out }
-        .shell("mkdir far/old; for i in $(seq 20); do seq 20000 > far/old/$i; done")
-        .assert_code(0);
-    // The far end is stopped while the command copies.
-    let script = "set -e; cd near; ls -lR old > /dev/null; : > $OUT/listed; while [ ! -e $OUT/stopped ]; do sleep 0.02; done; cp old/17 new; : > $OUT/copied";
-    let job = testbed.start(&["--json"], script);
-    wait_for("a listing", || out.join("listed").exists());
-    let ends: Vec<u32> = testbed.far_ends();
-    assert!(!ends.is_empty());
-    signal_all(&ends, "STOP");
-    fs::write(out.join("stopped"), "").expect("a file");
-    wait_for("a copy", || out.join("copied").exists());
-    fs::rename(testbed.path("far/old/17"), testbed.path("far/taken")).expect("a rename");
-    signal_all(&ends, "CONT");
-    let run = job.finish();
-    run.assert_code(125);
-    assert_eq!(report(&run)["outcome"], "rolled_back");
-    assert!(run.err.contains("new"), "{}", run.err);
-    assert!(!testbed.path("far/new").exists() && testbed.far_ends().is_empty());
+    for others in BEFORE_THE_COPY {
+        let start = |script: &str| testbed.start(&["--json"], script);
+        testbed.others_come_before_the_copy(others, start, || testbed.far_ends());
+        assert!(testbed.far_ends().is_empty());
+    }
 }

@@ -13,7 +13,7 @@ use crate::commands::{Place, Run, Running, wait_for};
 use crate::loop_disk::LoopDisk;
 use crate::moments::Moments;
 use crate::test_dir::{snapshot_of, staging_below};
-use crate::via::{MAKES_RESULTS_LATE, Testbed, kill_all, report, write_script};
+use crate::via::{BEFORE_THE_COPY, MAKES_RESULTS_LATE, Testbed, kill_all, report, write_script};
 
 /// As by `elbow` there, but for the pipe.
 const SCRIPT: &str = "set -e; cd near; mkdir -p new/a/b; for i in $(seq 60); do seq $i > new/a/b/$i; done; echo fresh > d/sub/fresh; echo more >> log
@@ -167,6 +167,15 @@ fn a_large_file_goes_over_sftp_whole_and_back() {
 fn what_is_copied_within_the_tree_does_not_go_over_the_line_of_sftp() {
     let Some(testbed) = Testbed::new() else { return };
     testbed.copies_stay_there(|script| testbed.stores(script));
+}
+
+#[test]
+fn a_file_that_others_change_before_it_was_copied_fails_the_job_over_sftp() {
+    let Some(testbed) = Testbed::new() else { return };
+    for others in BEFORE_THE_COPY {
+        let start = |script: &str| testbed.sftp(&["--json"], script);
+        testbed.others_come_before_the_copy(others, start, || testbed.connections());
+    }
 }
 
 /// What is read in order is read ahead, and goes over the line once.
