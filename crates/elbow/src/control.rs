@@ -308,7 +308,9 @@ fn of_directory(path: &Path) -> anyhow::Result<Found> {
         }
     }
     let found = if over.is_empty() { above } else { over };
-    if let Some(kept) = kept().into_iter().find(|kept| found.is_empty() && kept.is_at(&real)) {
+    if found.is_empty()
+        && let Some(kept) = kept_among(|kept| kept.is_at(&real)).first()
+    {
         bail!(kept.advice());
     }
     let pids: Vec<String> = found.iter().map(|(_, status)| status.pid.to_string()).collect();
@@ -390,10 +392,18 @@ pub(crate) fn remember_kept(kept: &KeptJob) -> anyhow::Result<()> {
 
 /// The kept jobs that were remembered and are there still, or whose directory is out of sight.
 pub(crate) fn kept() -> Vec<KeptJob> {
+    kept_among(|_| true)
+}
+
+/// Of those only. Where the others are is not looked at: their storage may not answer.
+fn kept_among(is_meant: impl Fn(&KeptJob) -> bool) -> Vec<KeptJob> {
     let directories = candidates().into_iter().filter(|directory| is_private(directory));
     let files = directories.flat_map(|directory| names_in(&directory, "kept"));
     let read = |file: PathBuf| {
         let kept: KeptJob = serde_json::from_slice(&std::fs::read(&file).ok()?).ok()?;
+        if !is_meant(&kept) {
+            return None;
+        }
         let staging = kept.directory.path()?.join(&kept.job);
         match std::fs::symlink_metadata(&staging) {
             Err(error) if error.kind() == ErrorKind::NotFound && kept.is_mounted() => {

@@ -370,7 +370,9 @@ impl Case {
     pub fn has_objects_of_others(&self) -> bool {
         let own = self.workers.first().map(|worker| worker.uid);
         let is_of_others = |old: &Old| old.owner().is_some_and(|uid| Some(uid) != own);
-        self.old.iter().any(is_of_others)
+        // The directory of the job is root's where the case does not say otherwise.
+        let names_top = |old: &Old| old.owner().is_some() && old.name().0 == b".";
+        self.old.iter().any(is_of_others) || own != Some(0) && !self.old.iter().any(names_top)
     }
 
     /// Whether an ordinary user's command is run once more after it was rolled back, and an old directory is somebody else's.
