@@ -56,7 +56,7 @@ const AHEAD: u32 = 16;
 pub(super) struct Incarnation {
     pub(super) path: PathBuf,
     /// Locked as long as this process runs.
-    _lock: File,
+    _lock: MemoryLock,
     pub(super) epoch: u32,
     pub(super) before: Before,
     /// The longest lease that it gives, ms.
@@ -64,11 +64,22 @@ pub(super) struct Incarnation {
     phase: Mutex<IncarnationPhase>,
 }
 
+/// The lock of a memory.
+#[derive(Debug)]
+struct MemoryLock(File);
+
+impl Drop for MemoryLock {
+    fn drop(&mut self) {
+        // Not by closing it alone: a child process that is just being started has a copy of it, and with that the lock.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 /// A memory that no other service has, as the last incarnation left it.
 #[derive(Debug)]
 pub(super) struct Claim {
     path: PathBuf,
-    lock: File,
+    lock: MemoryLock,
     /// What there is of one before.
     last: Option<Memory>,
 }
@@ -126,6 +137,7 @@ impl Claim {
             rustix::io::Errno::WOULDBLOCK => io::Error::new(ErrorKind::AddrInUse, "another lock service runs with it"),
             error => error.into(),
         })?;
+        let lock = MemoryLock(lock);
         let last = match std::fs::read(path) {
             Ok(bytes) => Some(decode(&bytes)?),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
