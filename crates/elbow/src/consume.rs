@@ -40,6 +40,7 @@ use freeing::Freeing;
 use pipe::{Pipe, PipeProbe};
 
 use crate::output::{answer, print_message};
+use crate::sort::refuse_unfinished;
 use crate::{exit, size};
 
 pub(crate) const EXAMPLES: &str = "\
@@ -164,6 +165,7 @@ fn open(args: &ConsumeArgs) -> anyhow::Result<(Source, Freeing)> {
     if !try_lock(&file).map_err(failed("locking", path))? {
         return Err(ConsumeError::InUse(path.clone()).into());
     }
+    refuse_unfinished(path)?;
     let size = RealStorage.stat_handle(&file).map_err(failed("looking at", path))?.size;
     check_punching(&file, path, size)?;
     let checkpoint = match Checkpoint::open(&checkpoint_path)? {

@@ -162,6 +162,28 @@ pub fn is_unfinished(storage: &dyn Storage, target: &SortTarget) -> Result<bool>
     }
 }
 
+/// Fails where a sort in place of this file is under way, or was left before its end: a part of its records is in the runs
+/// alone, so that whoever reads it loses them. One of another file that had the name is no reason.
+///
+/// # Errors
+/// [`SortError::Unfinished`]; others when that cannot be found out.
+pub fn refuse_unfinished(storage: &dyn Storage, target: &SortTarget) -> Result<()> {
+    let path = target.side_path();
+    let side = match storage.open_dir(&target.dir, &target.side_name()) {
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+        other => other.map_err(failed("opening", &path))?,
+    };
+    let Some((manifest, _)) = Manifest::open(storage, &side, &path)? else {
+        return Ok(());
+    };
+    let found = storage.stat(&target.dir, &target.name);
+    let inode = found.map_err(failed("looking at", &target.path))?.ino;
+    if manifest.order.inode == inode {
+        return Err(SortError::Unfinished(target.path.clone()));
+    }
+    Ok(())
+}
+
 /// Opens the file and locks it, so that two processes never sort it at once.
 fn open_input(storage: &dyn Storage, target: &SortTarget) -> Result<Handle> {
     let stat = storage

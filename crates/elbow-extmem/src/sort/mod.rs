@@ -37,7 +37,7 @@ pub(crate) use memory::{Buffer, buffer};
 pub use copying::{Output, sort};
 pub use error::{FormatError, KeyProblem, Result, SortError, TooLittleMemory};
 pub use format::{Key, KeyKind, RECORD_BYTES_MAX, RecordFormat};
-pub use in_place::{SortTarget, is_unfinished, resume, side_directory, sort_in_place};
+pub use in_place::{SortTarget, is_unfinished, refuse_unfinished, resume, side_directory, sort_in_place};
 pub use memory::{BUDGET_BYTES_MIN, Memory, RecordSortEstimate};
 pub use meter::{Meter, Step};
 

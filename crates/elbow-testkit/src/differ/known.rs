@@ -557,8 +557,9 @@ mod tests {
 
     #[test]
     fn times_are_known_where_something_is_somebody_elses() {
-        let covers = |old: &str, ending: &str| {
-            let text = format!("# elbow differ 1\nrunner user\nworker 1 1\n{old}\n");
+        const OWN_TOP: &str = "old dir . 0755 1 1\n";
+        let covers = |top: &str, old: &str, ending: &str| {
+            let text = format!("# elbow differ 1\nrunner user\nworker 1 1\n{top}{old}\n");
             let finding = Finding {
                 class: Class::Wrong,
                 signature: format!("wrong-after-0 after file mtime is now{ending}"),
@@ -569,10 +570,14 @@ mod tests {
             KnownList::limits().of(Storage::Tmpfs, &case, &finding).is_some()
         };
         for others in ["old dir a 0777 2 1", "old file a 0666 2 1 0@1", "old symlink a b 2 1"] {
-            assert!(covers(others, " (user)") && !covers(others, ""), "{others}");
+            assert!(
+                covers(OWN_TOP, others, " (user)") && !covers(OWN_TOP, others, ""),
+                "{others}"
+            );
         }
         for own in ["old dir a 0777 1 1", "old file a 0666 1 2 0@1", "old symlink a b 1 1"] {
-            assert!(!covers(own, " (user)"), "{own}");
+            assert!(!covers(OWN_TOP, own, " (user)"), "{own}");
+            assert!(covers("", own, " (user)"), "the directory of the job is root's: {own}");
         }
     }
 

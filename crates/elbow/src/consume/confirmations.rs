@@ -55,6 +55,11 @@ impl Confirmations {
         if FileType::from_raw_mode(found.st_mode) != FileType::Fifo {
             return Err(no_channel());
         }
+        // It would take what the file holds for what the reader has finished.
+        let output = rustix::fs::fstat(rustix::stdio::stdout()).map_err(|_| no_channel())?;
+        if (output.st_dev, output.st_ino) == (found.st_dev, found.st_ino) {
+            return Err(ConsumeError::OwnOutput(name.to_owned()));
+        }
         let path = name.to_owned();
         Ok(Self {
             channel,

@@ -59,6 +59,8 @@ pub(super) enum ConsumeError {
     },
     #[error("--confirm {}: no pipe; name a descriptor or a FIFO (mkfifo)", .0.display())]
     NoChannel(PathBuf),
+    #[error("--confirm {}: that is the standard output, where the file goes; its reader needs another way back", .0.display())]
+    OwnOutput(PathBuf),
     #[error(
         "--confirm {number}: no descriptor of this number is open; open it with {number}<FIFO, or name the FIFO (mkfifo)"
     )]

@@ -5,6 +5,7 @@
 //!   record_args, records            fixed-size records, into another file or in place
 //!   table   tables (--csv): their header, keys that are columns
 //!   memory  sizes as -S has them        files    inputs and the output: files, pipes, terminals
+//!   unfinished  files that a sort in place has begun
 //! ```
 //!
 //! Exit codes are those of sort(1): 0; 1 where `-c` or `-C` found a disorder; 2 for trouble, and 1 again for a word that `--sort` or `--check` does not know.
@@ -17,10 +18,12 @@ mod record_args;
 mod records;
 mod table;
 mod text;
+mod unfinished;
 
 use std::process::ExitCode;
 
 pub(crate) use args::{EXAMPLES, SortArgs};
+pub(crate) use unfinished::refuse_unfinished;
 
 use crate::exit;
 use crate::output::{answer, print_message, sentence};

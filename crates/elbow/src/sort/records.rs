@@ -21,12 +21,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
-use elbow_extmem::sort::{self, Key, Options, Output, RecordFormat, SortError, SortTarget};
+use elbow_extmem::sort::{self, Key, Options, Output, RecordFormat, SortError};
 use elbow_file::{Errno, RealStorage};
 
 use super::args::SortArgs;
 use super::failure::failure;
 use super::memory;
+use super::unfinished::{refuse_unfinished, target};
 use crate::job::quoted;
 use crate::output::{raw, sentence};
 use crate::{allocator, exit};
@@ -150,21 +151,6 @@ fn one_file(args: &SortArgs) -> Result<&OsStr> {
     }
 }
 
-/// The file that a name leads to, through symbolic links.
-fn target(name: &OsStr) -> Result<SortTarget> {
-    let shown = Path::new(name).display();
-    let path = Path::new(name).canonicalize().with_context(|| format!("{shown}"))?;
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        bail!("{shown}: cannot be sorted in place: it is not a regular file");
-    };
-    let dir = RealStorage::open_root(parent).with_context(|| format!("opening {}", parent.display()))?;
-    Ok(SortTarget {
-        dir,
-        name: name.to_owned(),
-        path: path.clone(),
-    })
-}
-
 /// Sorts a file in place, or goes on with that where no format is given.
 fn in_place(args: &SortArgs, name: &OsStr, options: &Options, format: Option<&RecordFormat>) -> Result<ExitCode> {
     let target = target(name)?;
@@ -212,6 +198,14 @@ fn resume_hint(error: &SortError, name: &OsStr) -> Option<String> {
 
 /// Sorts one or more inputs into a file or to standard output.
 fn copying(args: &SortArgs, format: &RecordFormat, options: &Options) -> Result<ExitCode> {
+    for name in args
+        .files
+        .iter()
+        .map(Path::new)
+        .chain(args.output.iter().map(PathBuf::as_path))
+    {
+        refuse_unfinished(name)?;
+    }
     let mut input = Inputs::new(args, format)?;
     let dir_path = args.temporary_directory.first().cloned();
     let dir_path = dir_path.unwrap_or_else(default_temporary_directory);

@@ -379,5 +379,8 @@ fn what_cannot_be_consumed_is_refused_before_anything_is_given() {
     told("echo x > v; $ELBOW consume v | cat; echo z > v; truncate -s 0 v; $ELBOW consume v | cat")
         .assert_says(&["v: has 0 bytes, and 2 of it were consumed"]);
     told("echo x > w; exec 9< w; flock 9; $ELBOW consume w | cat").assert_says(&["another elbow consumes it just now"]);
+    told("echo 123 > x; $ELBOW consume x --confirm 1 | cat")
+        .assert_says(&["--confirm 1: that is the standard output, where the file goes"]);
+    told("cat x").assert_says(&[]).assert_code(0);
     told("echo x > y; touch plain; $ELBOW consume y --confirm plain | cat").assert_says(&["--confirm plain: no pipe"]);
 }

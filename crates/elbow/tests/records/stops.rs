@@ -36,6 +36,52 @@ fn a_signal_stops_a_sort_in_place_that_says_how_to_go_on() {
     }
 }
 
+/// A part of its records is in the runs alone: a copy has zeros there, and `-o` over the file itself would have lost them.
+#[test]
+fn nothing_reads_or_overwrites_a_file_whose_sort_in_place_is_not_finished() {
+    let input = megabytes(MEGABYTES, 5);
+    let testbed = Testbed::with(&input);
+    testbed.write("other", &megabytes(1, 6));
+    let held = testbed.start_and_hold(&input);
+    held.send(Signal::KILL);
+    held.go_on().assert_code(137);
+    std::os::unix::fs::symlink("data", testbed.path("link")).expect("a link");
+    let left = testbed.read("data");
+    let message = "data: a sort in place of this file was begun and is not finished";
+    for words in [
+        &[&ORDER[..], &["-o", "data", "data"]].concat()[..],
+        &[&ORDER[..], &["-o", "out", "other", "link"]].concat(),
+        &[&ORDER[..], &["-o", "link", "other"]].concat(),
+        &["-o", "out", "data"],
+        &["-o", "data", "other"],
+        &["-c", "data"],
+        &["-m", "other", "link"],
+    ] {
+        let said = testbed.sort(words);
+        assert!(said.code == 2 && said.err.contains(message), "{words:?}: {said:?}");
+        assert!(said.out.is_empty() && testbed.read("data") == left, "{words:?}");
+    }
+    let mut consume = std::process::Command::new(crate::testbed::ELBOW);
+    consume.args(["consume", "data"]).current_dir(&testbed.dir);
+    let said = Said::of(&consume.output().expect("an end"));
+    assert!(said.code == 125 && said.err.contains(message), "{said:?}");
+    assert_eq!(
+        testbed.names(),
+        ["data", "data.elbow-sort", "link", "other"].map(str::to_owned)
+    );
+
+    // Another file of the name is no part of that sort.
+    std::fs::rename(testbed.path("data"), testbed.path("kept")).expect("another name");
+    testbed.write("data", &megabytes(1, 7));
+    testbed
+        .sort(&[&ORDER[..], &["-o", "out", "data"]].concat())
+        .assert_code(0);
+    std::fs::rename(testbed.path("kept"), testbed.path("data")).expect("its name");
+    testbed.resume().assert_code(0);
+    assert!(testbed.read("data").is_sorted_as(&input));
+    testbed.sort(&["-o", "out", "data"]).assert_code(0);
+}
+
 /// A comparison of megabytes that does not print them.
 trait SortedAs {
     fn is_sorted_as(&self, input: &[u8]) -> bool;
