@@ -17,6 +17,7 @@ use crate::report::RecoverAction;
 use crate::resume_test::{name_in, real};
 use crate::saved_test::{Testbed, assert_goes_on, assert_same, end, is_saved, remove, stored};
 use crate::schedule_test::{InJob, Op, snapshot};
+use crate::staging::{MANIFEST, Manifest};
 use crate::{Ino, Job, JobError, Keep, OnConflict, Outcome, SetIds, drop_saved, resume};
 
 /// From some call on nothing is answered any more, as on a mount whose server, or whose process, is gone. What could be saved is not rolled back by the next
@@ -151,6 +152,31 @@ fn a_job_whose_saved_part_cannot_be_read_is_not_rolled_back() {
     std::fs::write(&index, &bytes).unwrap();
     assert_eq!(recovery(), RecoverAction::Kept);
     assert_goes_on(&testbed, &dir, &ended.shown, "it can be read again");
+}
+
+/// A laptop that got another name counted as another machine, where nothing can have been saved: the job was rolled back.
+#[test]
+fn what_was_saved_is_found_by_a_machine_that_has_another_name_or_number_now() {
+    let testbed = Testbed::new();
+    type Change = fn(&mut Manifest);
+    let changes: [(&str, Change); 2] = [
+        ("name", |manifest| manifest.host = "renamed".to_owned()),
+        ("number", |manifest| {
+            manifest.home.as_mut().unwrap().machine = "anew".to_owned();
+        }),
+    ];
+    for (what, change) in changes {
+        let dir = testbed.fresh(what);
+        let gone = Plan::fail(Errno::NOTCONN).nth(5).times(u64::MAX);
+        let ended = end(&testbed, &dir, Publish::Staged, Some(gone));
+        assert!(is_saved(&ended.outcome), "{what}: {:?}", ended.outcome);
+        let path = dir.join(name_in(&dir)).join(MANIFEST);
+        let mut manifest = Manifest::decode(&std::fs::read(&path).unwrap()).unwrap();
+        change(&mut manifest);
+        std::fs::write(&path, manifest.encode()).unwrap();
+        assert_eq!(recovered(&dir, &real()).unwrap(), RecoverAction::Kept, "{what}");
+        assert_goes_on(&testbed, &dir, &ended.shown, what);
+    }
 }
 
 /// A job in a directory of this name that was refused the creation of a file, and whose command has been told so of another one.

@@ -402,7 +402,7 @@ impl<'a> Recovery<'a> {
         name: &OsStr,
         manifest: Option<&'m Manifest>,
     ) -> Result<Option<(&'m Manifest, PathBuf)>, PathBuf> {
-        let Some(manifest) = manifest.filter(|manifest| manifest.is_of_this_machine()) else {
+        let Some(manifest) = manifest.filter(|manifest| manifest.may_be_of_this_machine()) else {
             return Ok(None);
         };
         let found = find_left(&manifest.save, name)?;

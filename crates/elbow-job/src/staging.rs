@@ -342,6 +342,13 @@ impl Manifest {
         is_named_so && self.home.as_ref().is_none_or(|home| home.machine == machine_id())
     }
 
+    /// It may have been: a machine gets another name, or is set up anew under its old one.
+    pub(crate) fn may_be_of_this_machine(&self) -> bool {
+        let is_named_so = self.host == rustix::system::uname().nodename().to_string_lossy();
+        let has_id = |home: &JobHome| !home.machine.is_empty() && home.machine == machine_id();
+        is_named_so || self.is_of_this_boot() || self.home.as_ref().is_some_and(has_id)
+    }
+
     /// Its process runs: `None` where its number says nothing, because it belongs to another namespace.
     pub(crate) fn has_process(&self) -> Option<bool> {
         let is_ours = self

@@ -22,8 +22,8 @@ use crate::cli::{self, JobArgs, ViaArgs};
 use crate::job_end::BY_SOMEBODY_ELSE;
 use crate::output::{few, strerror};
 use crate::shown_at::ShownAt;
-use crate::size;
 use crate::via::{Connected, Far, Reached};
+use crate::{size, system_memory};
 
 /// Memory for written data, if not said otherwise: this part of RAM, and at most so much.
 const MEMORY_SHARE: u64 = 4;
@@ -95,9 +95,8 @@ impl From<cli::OnConflict> for elbow_job::OnConflict {
 }
 
 fn default_memory() -> u64 {
-    let info = rustix::system::sysinfo();
-    let ram = info.totalram.saturating_mul(u64::from(info.mem_unit));
-    (ram / MEMORY_SHARE).min(MEMORY_MAX_BYTES)
+    let share = (system_memory::bytes() / MEMORY_SHARE).min(MEMORY_MAX_BYTES);
+    share.min(system_memory::most_by_limits())
 }
 
 /// Where results are saved that the storage does not take. Not in $TMPDIR: batch systems remove that when the job has ended.

@@ -74,6 +74,7 @@ mod sort;
 mod stall;
 mod status;
 mod suggest;
+mod system_memory;
 mod trace;
 mod usage;
 mod version;

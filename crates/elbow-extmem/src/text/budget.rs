@@ -6,6 +6,7 @@
 //! ```
 
 use elbow_file::DIRECT_ALIGNMENT;
+use rustix::process::{Resource, getrlimit};
 
 use super::blocks::BLOCKS_PER_RUN;
 use super::buffer::whole_pages;
@@ -31,6 +32,8 @@ const BUFFER_BYTES_WANTED: usize = 128 << 10;
 const FAN_IN_MIN: usize = 16;
 /// Matches per line grow with it; and inputs of a merge take a descriptor each, of which there are often 1,024.
 const FAN_IN_MAX: usize = 512;
+/// Descriptors of a process that are not those of sources.
+const DESCRIPTORS_KEPT: u64 = 24;
 /// Packed runs take a process each.
 const FAN_IN_PACKED: usize = 16;
 
@@ -79,7 +82,7 @@ impl Memory {
             all_bytes,
             chunk_bytes: (all_bytes - BUFFERS * buffer_bytes - read_bytes) / CHUNKS,
             buffer_bytes,
-            fan_in: wanted.clamp(2, FAN_IN_MAX.min(all_bytes / 64)),
+            fan_in: wanted.clamp(2, FAN_IN_MAX.min(all_bytes / 64).min(sources_open_max())),
         }
     }
 
@@ -98,6 +101,12 @@ impl Memory {
             block_bytes: whole_pages(block_bytes(&lanes)),
         }
     }
+}
+
+/// A source takes a descriptor.
+fn sources_open_max() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit.saturating_sub(DESCRIPTORS_KEPT)).map_or(usize::MAX, |open| open.max(2))
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@
 
 use anyhow::{Context, Result, bail};
 
+use crate::system_memory;
+
 /// Without -S, this part of RAM at most, and this part of what is available.
 const RAM_SHARE: u64 = 4;
 const AVAILABLE_SHARE: u64 = 2;
@@ -17,13 +19,12 @@ const DEFAULT_BYTES_MIN: u64 = 32 << 20;
 const CACHED_SHARE: u64 = 16;
 /// More is quicker past it.
 const CACHED_BYTES_MAX: u64 = 1 << 30;
-/// Where the kernel says how much this control group may use.
-const GROUP_LIMIT: &str = "/sys/fs/cgroup/memory.max";
 
-/// The memory to use: the largest size that was given, as sort(1) does.
+/// The memory to use: the largest size that was given, and not more than the limits of the process let it have, as sort(1) does.
 pub(super) fn bytes(sizes: &[String]) -> Result<usize> {
     let given = sizes.iter().map(|size| parse(size)).collect::<Result<Vec<u64>>>()?;
     let bytes = given.into_iter().max().unwrap_or_else(default_bytes);
+    let bytes = bytes.min(system_memory::most_by_limits());
     Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
@@ -51,20 +52,11 @@ fn parse(text: &str) -> Result<u64> {
 }
 
 fn percentage(number: u64) -> Option<u64> {
-    u64::try_from(u128::from(ram_bytes()) * u128::from(number) / 100).ok()
-}
-
-fn ram_bytes() -> u64 {
-    let info = rustix::system::sysinfo();
-    let ram = info.totalram.saturating_mul(u64::from(info.mem_unit));
-    let limit = std::fs::read_to_string(GROUP_LIMIT)
-        .ok()
-        .and_then(|text| text.trim().parse().ok());
-    ram.min(limit.unwrap_or(u64::MAX))
+    u64::try_from(u128::from(system_memory::bytes()) * u128::from(number) / 100).ok()
 }
 
 fn default_bytes() -> u64 {
-    let most = ram_bytes() / RAM_SHARE;
+    let most = system_memory::bytes() / RAM_SHARE;
     let available = available_bytes().map_or(most, |available| available / AVAILABLE_SHARE);
     most.min(available).max(DEFAULT_BYTES_MIN)
 }
@@ -72,7 +64,7 @@ fn default_bytes() -> u64 {
 /// What may lie in the page cache, dirty, without anybody noticing: a small part of what is available, in runs and
 /// in the result each.
 pub(super) fn cached_bytes() -> u64 {
-    let available = available_bytes().unwrap_or(0).min(ram_bytes());
+    let available = available_bytes().unwrap_or(0).min(system_memory::bytes());
     (available / CACHED_SHARE).min(CACHED_BYTES_MAX)
 }
 
@@ -130,7 +122,7 @@ mod tests {
         ] {
             assert_eq!(parse(text).expect(text), bytes, "{text}");
         }
-        assert_eq!(parse("50%").expect("a share"), ram_bytes() / 2);
+        assert_eq!(parse("50%").expect("a share"), system_memory::bytes() / 2);
         assert_eq!(bytes(&["1K".into(), "3K".into(), "2K".into()]).expect("sizes"), 3 << 10);
     }
 
@@ -163,6 +155,6 @@ mod tests {
     #[test]
     fn the_default_is_within_what_is_there() {
         let bytes = default_bytes();
-        assert!(bytes >= DEFAULT_BYTES_MIN && bytes <= ram_bytes().max(DEFAULT_BYTES_MIN));
+        assert!(bytes >= DEFAULT_BYTES_MIN && bytes <= system_memory::bytes().max(DEFAULT_BYTES_MIN));
     }
 }

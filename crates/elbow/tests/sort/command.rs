@@ -481,3 +481,24 @@ fn the_version_is_told() {
     );
     assert_eq!(text(&stage.sort(&["--version-sort"], b"f10\nf9\n")), b"f9\nf10\n");
 }
+
+/// A limit of a batch system or a shell is met by taking less, as sort(1) does.
+#[test]
+fn little_memory_and_few_descriptors_are_enough() {
+    let input = lines(20_000);
+    let stage = Stage::with(&[("in", &input)]);
+    let shell = |script: &str| {
+        let script = script.replace("sort", &format!("{ELBOW} sort"));
+        stage.run("sh", &["-c", &script], b"")
+    };
+    for script in [
+        "ulimit -v 1000000; sort in",
+        "ulimit -v 1000000; sort -S 64G in",
+        "ulimit -d 400000; sort -S 64G --parallel 1 in",
+        "ulimit -n 32; sort -S 64K in",
+        "ulimit -n 32; split -l 400 in part.; for part in part.*; do sort -o $part $part; done; sort -m part.*",
+    ] {
+        assert!(text(&shell(script)) == sorted(&input), "{script}");
+    }
+    assert!(std::fs::read_dir(stage.path("")).expect("the directory").count() > 32);
+}
