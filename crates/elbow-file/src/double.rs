@@ -224,6 +224,10 @@ macro_rules! operations {
         }
 
         impl<H: Hook> Storage for Interposed<H> {
+            fn owners_there(&self) -> Result<Option<crate::OwnerSwap>> {
+                self.below.owners_there()
+            }
+
             $(fn $method(&self, $first: $first_type $(, $arg: $type)*) -> Result<$output> {
                 let call = Call::on(Operation::$variant, $handle)$(.$with($value))*;
                 self.hook.around(&call, || self.below.$method($first $(, $arg)*))

@@ -47,6 +47,8 @@ pub struct FileSystemTraits {
     pub keeps_inos: bool,
     /// A directory that a lower layer has cannot be renamed (EXDEV): overlayfs without `redirect_dir`.
     pub lower_dirs_stay: bool,
+    /// To open a file of a lower layer for writing copies it, and sets its time of last change (overlayfs).
+    pub copies_up: bool,
     /// The most names that a file can have, where that is known.
     pub links_max: Option<u32>,
     /// All directories that are above it can be seen through the mount: it shows a file system of this machine from its root on.
@@ -95,6 +97,7 @@ pub(crate) fn of(handle: &Handle) -> Result<FileSystemTraits> {
         own_ids: LOCAL.contains(&kind),
         keeps_inos: LOCAL.contains(&kind) && kind != OVERLAYFS,
         shares_locks: SHARED.contains(&kind) && !keeps_locks_local(handle)?,
+        copies_up: kind == OVERLAYFS,
         lower_dirs_stay: kind == OVERLAYFS && lower_dirs_stay(handle)?,
         links_max: LINKS_MAX.iter().find(|(of, _)| *of == kind).map(|(_, most)| *most),
         strangers_take_set_group_id: kind != FUSE,

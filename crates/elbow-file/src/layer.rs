@@ -5,7 +5,8 @@ use std::io::IoSlice;
 
 use crate::storage::storage_calls;
 use crate::{
-    Access, DirEntry, FileSystemTraits, FileType, Handle, Identity, RenameMode, Result, Space, Stat, Storage, Time,
+    Access, DirEntry, FileSystemTraits, FileType, Handle, Identity, OwnerSwap, RenameMode, Result, Space, Stat,
+    Storage, Time,
 };
 
 /// Writes out, from the table of the calls, the trait and that who implements it is a storage.
@@ -46,6 +47,11 @@ macro_rules! layers {
             /// The other one.
             fn below(&self) -> &dyn Storage;
 
+            /// [`Storage::owners_there`]
+            fn owners_there(&self) -> Result<Option<OwnerSwap>> {
+                self.below().owners_there()
+            }
+
             $(#[doc = $doc]
             fn $method(&self, $first: $first_type $(, $arg: $type)*) -> Result<$output> {
                 self.below().$method($first $(, $arg)*)
@@ -53,6 +59,10 @@ macro_rules! layers {
         }
 
         impl<L: StorageLayer> Storage for L {
+            fn owners_there(&self) -> Result<Option<OwnerSwap>> {
+                StorageLayer::owners_there(self)
+            }
+
             $(fn $method(&self, $first: $first_type $(, $arg: $type)*) -> Result<$output> {
                 StorageLayer::$method(self, $first $(, $arg)*)
             })*

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::far_end::FarEnd;
 use crate::handle::{Errno, Handle, Result};
+use crate::owners::OwnerSwap;
 use crate::stat::{DirEntry, FileType, Space, Stat, Time};
 use crate::{FileSystemTraits, Identity};
 
@@ -189,6 +190,15 @@ pub trait Storage: Send + Sync {
     fn sync(&self, handle: &Handle) -> Result<()>;
     /// Makes all of the file system that holds an object durable.
     fn sync_all(&self, handle: &Handle) -> Result<()>;
+
+    /// The users and groups that have other numbers where the storage is than here: what is written there to be read by whoever comes next
+    /// has those of that machine. `None` where none has.
+    ///
+    /// # Errors
+    /// ENOTCONN, where the other machine has to be asked.
+    fn owners_there(&self) -> Result<Option<OwnerSwap>> {
+        Ok(None)
+    }
 
     /// The other end of the connection, where the storage is elsewhere and whole pieces of work can be sent there.
     fn far_end(&self) -> Option<&dyn FarEnd> {

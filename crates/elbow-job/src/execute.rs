@@ -572,7 +572,7 @@ fn set_xattr(storage: &dyn Storage, subject: Subject<'_>, key: &OsStr, value: Op
 }
 
 /// Of a directory: what is made in it gets its group.
-const SET_GROUP_ID: u32 = 0o2000;
+pub(crate) const SET_GROUP_ID: u32 = 0o2000;
 /// What [`set_xattr`] gives to the owner for a moment.
 const OWNER_WRITE: u32 = 0o200;
 /// What [`open_writable`] does.

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use crate::action::{Action, FillTarget};
 use crate::clock::clock;
-use crate::commit::{Record, RecordDraft, StagedJob, Unwatched, write_sealed};
+use crate::commit::{Record, RecordDraft, StagedJob, Unwatched};
 use crate::complete::Done;
 use crate::descriptors::directory_handles;
 use crate::execute::{Executor, Journal};
@@ -21,7 +21,7 @@ use crate::far_orders::{
     ActMessage, CommitEnd, CommitMessage, DoneMessage, FillMessage, Message, PieceMessage, Place, RootMessage, Slots,
     decoded, encoded,
 };
-use crate::job_files::{RECORD, RESUME};
+use crate::job_files::RECORD;
 use crate::liveness::Lock;
 use crate::missing::{none_if_missing, sync_dir};
 use crate::model::{Chunk, CopyPiece, Fill, IN_TRANSIT, Piece};
@@ -58,8 +58,6 @@ pub struct FarJobs {
     storage: Arc<dyn Storage>,
     /// As it is: what is durable here has to be understood by whoever comes next, and not by way of the connection.
     own: Arc<dyn Storage>,
-    /// Users and groups of the near end as they are here.
-    owners: Owners,
     root: Handle,
     journal: Mutex<Option<Journal>>,
     /// Of the manifest of the job that is under way.
@@ -67,9 +65,6 @@ pub struct FarJobs {
     /// The names of the jobs that were begun over this connection.
     begun: Mutex<Vec<OsString>>,
 }
-
-/// What a user and a group of the near end are here.
-type Owners = Box<dyn Fn((u32, u32)) -> (u32, u32) + Send + Sync>;
 
 impl std::fmt::Debug for FarJobs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -85,7 +80,6 @@ impl FarJobs {
     pub fn new(storage: Arc<dyn Storage>, root: Handle) -> Self {
         Self {
             own: storage.clone(),
-            owners: Box::new(|owner| owner),
             storage,
             root,
             journal: Mutex::default(),
@@ -94,18 +88,10 @@ impl FarJobs {
         }
     }
 
-    /// The near end sees the storage like this, where its users have other numbers: `owners` says which numbers they have here.
+    /// The near end sees the storage like this, where its users have other numbers ([`Storage::owners_there`]).
     #[must_use]
-    pub fn seen_as(
-        self,
-        seen: Arc<dyn Storage>,
-        owners: impl Fn((u32, u32)) -> (u32, u32) + Send + Sync + 'static,
-    ) -> Self {
-        Self {
-            storage: seen,
-            owners: Box::new(owners),
-            ..self
-        }
+    pub fn seen_as(self, seen: Arc<dyn Storage>) -> Self {
+        Self { storage: seen, ..self }
     }
 
     /// The connection has ended: what it has not committed is rolled back, and what it has is finished. Gives what became of each job that was
@@ -231,9 +217,12 @@ impl FarJobs {
 
     fn commit_now(&self, message: &CommitMessage, job: &Handle) -> Result<CommitEnd, Errno> {
         let storage = &*self.own;
-        let record = Record::decode(&message.record).map_err(|_| Errno::PROTO)?;
-        let mut record = record.with_owners(&self.owners);
-        let expectations = message.expectations.clone().with_owners(&self.owners);
+        let mut record = Record::decode(&message.record).map_err(|_| Errno::PROTO)?;
+        let mut expectations = message.expectations.clone();
+        if let Some(swap) = self.storage.owners_there()? {
+            record = record.with_owners(|owner| swap.of(owner));
+            expectations = expectations.with_owners(|owner| swap.of(owner));
+        }
         let failed = |tried: &str, errno| Cause::Storage(tried.into()).with(errno);
         let drafted = match message.looks_only {
             true => Ok(RecordDraft::unknown()),
@@ -268,22 +257,11 @@ impl FarJobs {
         Ok(
             match staged.commit(&mut record, &mut drafted, &expectations, &mut Unwatched) {
                 Ok(Ok(())) => CommitEnd::Committed,
-                Ok(Err(cause)) => {
-                    self.give_back_record(job, message);
-                    CommitEnd::Refused(cause)
-                }
+                Ok(Err(cause)) => CommitEnd::Refused(cause),
                 Err(JobError::Unfinished { failed, first, .. }) => CommitEnd::Unfinished { failed, first },
                 Err(error) => CommitEnd::Failed(errno_of(&error).raw_os_error()),
             },
         )
-    }
-
-    /// A kept job is gone on with by the near end, by a record as that knows it. Without, it finds that owners are others, and says so.
-    fn give_back_record(&self, job: &Handle, message: &CommitMessage) {
-        let (storage, name) = (&*self.own, OsStr::new(RESUME));
-        if storage.stat(job, name).is_ok() {
-            let _ = write_sealed(storage, job, name, &message.record);
-        }
     }
 
     /// Ends a job of which nothing is to stay, as a recovery does.

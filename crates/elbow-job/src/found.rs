@@ -172,7 +172,7 @@ pub(crate) fn find_record(storage: &dyn Storage, own: &OwnDirectory) -> Result<O
         match read_sealed(storage, own, file, RECORD_MAGIC, RECORD_BYTES_MAX)? {
             None => {}
             Some(bytes) => {
-                return Ok(Some((Record::decode(&bytes)?, stage)));
+                return Ok(Some((Record::decode_of(storage, &bytes)?, stage)));
             }
         }
     }
@@ -215,7 +215,7 @@ pub(crate) fn read_journal_to(storage: &dyn Storage, own: &OwnDirectory) -> Resu
 /// The record of a kept job that can go on, if it has one that can be read.
 pub(crate) fn read_rest(storage: &dyn Storage, own: &OwnDirectory) -> Result<Option<Record>, Unread> {
     let bytes = read_sealed(storage, own, RESUME, RECORD_MAGIC, RECORD_BYTES_MAX)?;
-    Ok(bytes.map(|bytes| Record::decode(&bytes)).transpose()?)
+    bytes.map(|bytes| Record::decode_of(storage, &bytes)).transpose()
 }
 
 /// Why a file of ours was not read.

@@ -367,7 +367,8 @@ impl Restoration<'_> {
         put_times_back(self.storage, &self.tree.root, (root.atime, root.mtime)).map_err(&failed)?;
         self.storage.sync_all(&self.job).map_err(&failed)?;
         // Last, and after the sync: who finds the record knows that all of it is back.
-        write_sealed(self.storage, &self.job, OsStr::new(RESUME), &self.saved.record.encode()).map_err(failed)
+        let record = self.saved.record.encode_for(self.storage).map_err(&failed)?;
+        write_sealed(self.storage, &self.job, OsStr::new(RESUME), &record).map_err(failed)
     }
 
     /// What the storage had taken when it was last heard of must be there: a server that went down may have forgotten it.

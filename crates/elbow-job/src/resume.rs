@@ -180,7 +180,8 @@ impl Resumption<'_> {
 
     /// Writes the record and makes the job one that has committed.
     fn begin(&self, rest: &Record) -> Result<(), Errno> {
-        write_sealed(self.storage, &self.kept.own.handle, OsStr::new(RECORD), &rest.encode())?;
+        let bytes = rest.encode_for(self.storage)?;
+        write_sealed(self.storage, &self.kept.own.handle, OsStr::new(RECORD), &bytes)?;
         self.rename_manifest(KEPT, MANIFEST)
     }
 

@@ -113,7 +113,7 @@ fn old_tree(top: &Path) {
 }
 
 /// What a job sets, what others set meanwhile, and whether they meet.
-const CASES: [(Change, Change, bool); 13] = [
+const CASES: [(Change, Change, bool); 17] = [
     (Change::Mode(0o771), Change::Mode(0o700), true),
     (Change::Mode(0o771), Change::Owner(7), true),
     (Change::Owner(8), Change::Owner(7), true),
@@ -131,6 +131,10 @@ const CASES: [(Change, Change, bool); 13] = [
     (Change::Xattr("user.a", "ours"), Change::Mode(0o700), false),
     (Change::Xattr("user.a", "ours"), Change::List(ACCESS_ACL, 0), false),
     (Change::List(DEFAULT_ACL, 5), Change::List(ACCESS_ACL, 0), false),
+    (Change::Mode(0o771), Change::Mode(0o771), false),
+    (Change::Owner(7), Change::Owner(7), false),
+    (Change::Xattr("user.a", "new"), Change::Xattr("user.a", "new"), false),
+    (Change::List(ACCESS_ACL, 5), Change::List(ACCESS_ACL, 5), false),
 ];
 
 fn names_it(cause: &Cause, path: &str) -> bool {
@@ -157,6 +161,38 @@ fn what_others_set_of_a_directory_that_the_job_sets_too_is_named() {
         }
         assert!(theirs.is_there(&place), "{what}");
         assert!(!has_staging(temp.path()), "{what}");
+    }
+}
+
+/// Jobs side by side open a directory of mode 0555 for a moment when they stage in it, and each took that of another one for a change by somebody else.
+#[test]
+fn what_other_jobs_open_for_a_moment_is_no_conflict() {
+    for (beside, is_other_job, is_committed) in [
+        (0o755, true, true),
+        (0o755, false, false),
+        (0o775, true, false),
+        (0o500, true, false),
+    ] {
+        let temp = scratch();
+        old_tree(temp.path());
+        let place = temp.path().join("d");
+        Change::List(ACCESS_ACL, 5).beside(&place);
+        Change::Mode(0o555).beside(&place);
+        let job = begin(real(), temp.path(), Publish::Staged);
+        Change::Mode(0o551).in_job(&job, "d");
+        let other = is_other_job.then(|| begin(real(), temp.path(), Publish::Staged));
+        if let Some(other) = &other {
+            InJob(other).run(&Op::Create("others".into())).unwrap();
+            other.shared.drain(&mut |_| {}).unwrap();
+        }
+        Change::Mode(beside).beside(&place);
+        let outcome = job.commit(&mut |_| {});
+        let what = format!("{beside:o}, another job: {is_other_job}: {outcome:?}");
+        match outcome {
+            Ok(Outcome::Committed) => assert!(is_committed && Change::Mode(0o551).is_there(&place), "{what}"),
+            Ok(Outcome::RolledBack(cause)) => assert!(!is_committed && names_it(&cause, "d"), "{what}"),
+            _ => panic!("{what}"),
+        }
     }
 }
 

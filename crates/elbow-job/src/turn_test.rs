@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "the test makes and looks at real directories")]
 
 use std::any::Any;
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -138,6 +139,32 @@ impl Hook for DirGoes {
 }
 
 /// Where the directory itself is gone nobody is waited for.
+/// Two jobs that set rights of one directory looked at the same time, found them as they had been, and one of them was lost.
+#[test]
+fn who_sets_rights_of_a_directory_waits_for_its_turn() {
+    let dir = scratch();
+    std::fs::create_dir(dir.path().join("d")).unwrap();
+    let job = begin(Arc::new(RealStorage), dir.path(), Publish::Staged);
+    let ino = InJob(&job).walk("d").unwrap();
+    let attrs = crate::api::SetAttr {
+        mode: Some(0o711),
+        ..crate::api::SetAttr::default()
+    };
+    job.insist(|job| job.setattr(ino, &attrs)).unwrap();
+    let root = RealStorage::open_root(dir.path()).unwrap();
+    let turn = RealStorage.create(&root, OsStr::new(TURN), 0o666).unwrap();
+    assert!(RealStorage.try_lock(&turn).unwrap());
+    std::thread::scope(|threads| {
+        let commit = threads.spawn(|| job.commit(&mut |_| {}));
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!commit.is_finished(), "it has not waited");
+        std::fs::remove_file(dir.path().join(TURN)).unwrap();
+        drop(turn);
+        let outcome = commit.join().unwrap();
+        assert!(matches!(outcome, Ok(Outcome::Committed)), "{outcome:?}");
+    });
+}
+
 #[test]
 fn in_a_directory_that_was_removed_a_commit_comes_to_its_end() {
     for goes_late in [false, true] {

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::io::IoSlice;
 
 use elbow_file::{
-    Access, DirEntry, Errno, FarWorker, FileSystemTraits, FileType, Handle, Identity, RenameMode, Result, Space, Stat,
-    Storage, Time,
+    Access, DirEntry, Errno, FarWorker, FileSystemTraits, FileType, Handle, Identity, OwnerSwap, RenameMode, Result,
+    Space, Stat, Storage, Time,
 };
 use serde::{Deserialize, Serialize};
 
@@ -165,6 +165,8 @@ pub(crate) enum Call {
     Nothing,
     /// From now on the far end may pack content.
     Compress,
+    /// Which users and groups have other numbers there.
+    Owners,
 }
 
 impl Call {
@@ -195,6 +197,7 @@ pub(crate) enum Answer {
     Worked {
         made: Vec<bool>,
     },
+    Owners(Option<OwnerSwap>),
 }
 
 /// What a call gave, beside its answer.
@@ -251,6 +254,7 @@ impl Carrier<'_> {
                 self.storage.link(dir, &name, new_dir, &new_name)?;
             }
             Call::Nothing => {}
+            Call::Owners => return Ok((Answer::Owners(self.storage.owners_there()?), Given::default())),
             call => {
                 let [on] = on else { return Err(Errno::PROTO) };
                 return self.on_one(on, call, &content);

@@ -6,30 +6,15 @@
 
 use std::ffi::OsStr;
 
-use elbow_file::{FileSystemTraits, Handle, Result, Stat, Storage, StorageLayer, renumber_acl};
+use elbow_file::{FileSystemTraits, Handle, OwnerSwap, Result, Stat, Storage, StorageLayer, renumber_acl};
 
 use crate::serve::NearUser;
-
-/// Two numbers that change places.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Swap(u32, u32);
-
-impl Swap {
-    fn of(self, id: u32) -> u32 {
-        match id {
-            id if id == self.0 => self.1,
-            id if id == self.1 => self.0,
-            id => id,
-        }
-    }
-}
 
 /// A storage that shows its objects as the near end's user is to see them.
 #[derive(Debug)]
 pub struct SwappedIds<S> {
     storage: S,
-    uids: Swap,
-    gids: Swap,
+    owners: OwnerSwap,
 }
 
 impl<S> SwappedIds<S> {
@@ -38,8 +23,10 @@ impl<S> SwappedIds<S> {
     pub fn new(storage: S, near: NearUser) -> Self {
         Self {
             storage,
-            uids: Swap(rustix::process::geteuid().as_raw(), near.uid),
-            gids: Swap(rustix::process::getegid().as_raw(), near.gid),
+            owners: OwnerSwap {
+                uids: (rustix::process::geteuid().as_raw(), near.uid),
+                gids: (rustix::process::getegid().as_raw(), near.gid),
+            },
         }
     }
 
@@ -49,33 +36,40 @@ impl<S> SwappedIds<S> {
         Self::new(storage, NearUser { uid, gid })
     }
 
-    /// A user and a group as the other end knows them.
-    pub fn owner(&self, (uid, gid): (u32, u32)) -> (u32, u32) {
-        (self.uids.of(uid), self.gids.of(gid))
-    }
-
     fn shown(&self, stat: Stat) -> Stat {
         Stat {
-            uid: self.uids.of(stat.uid),
-            gid: self.gids.of(stat.gid),
+            uid: self.owners.user(stat.uid),
+            gid: self.owners.group(stat.gid),
             ..stat
         }
     }
 
     /// The value of an extended attribute as the other end knows it: an access control list names users and groups.
     fn with_ids(&self, key: &OsStr, mut value: Vec<u8>) -> Vec<u8> {
-        renumber_acl(key, &mut value, |uid| self.uids.of(uid), |gid| self.gids.of(gid));
+        renumber_acl(
+            key,
+            &mut value,
+            |uid| self.owners.user(uid),
+            |gid| self.owners.group(gid),
+        );
         value
     }
 
     fn meant(&self, uid: Option<u32>, gid: Option<u32>) -> (Option<u32>, Option<u32>) {
-        (uid.map(|uid| self.uids.of(uid)), gid.map(|gid| self.gids.of(gid)))
+        (
+            uid.map(|uid| self.owners.user(uid)),
+            gid.map(|gid| self.owners.group(gid)),
+        )
     }
 }
 
 impl<S: Storage> StorageLayer for SwappedIds<S> {
     fn below(&self) -> &dyn Storage {
         &self.storage
+    }
+
+    fn owners_there(&self) -> Result<Option<OwnerSwap>> {
+        Ok((!self.owners.is_nothing()).then_some(self.owners))
     }
 
     fn stat(&self, dir: &Handle, name: &OsStr) -> Result<Stat> {
@@ -135,13 +129,6 @@ mod tests {
     use elbow_file::{Errno, RealStorage};
 
     use super::*;
-
-    #[test]
-    fn two_numbers_change_places_and_no_other_does() {
-        let swap = Swap(1005, 1000);
-        assert_eq!([1005, 1000, 0, 7].map(|id| swap.of(id)), [1000, 1005, 0, 7]);
-        assert_eq!([5, 6].map(|id| Swap(5, 5).of(id)), [5, 6]);
-    }
 
     #[test]
     fn what_is_the_users_own_looks_so_and_can_be_given_to_the_user() {

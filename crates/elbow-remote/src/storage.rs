@@ -2,11 +2,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{IoSlice, Read, Write};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use elbow_file::{
     Access, Completion, DirEntry, Errno, FarAnswer, FarEnd, FileSystemTraits, FileType, Handle, Identity, Order,
-    RenameMode, Result, Space, Stat, Storage, Time,
+    OwnerSwap, RenameMode, Result, Space, Stat, Storage, Time,
 };
 
 use crate::call::{Answer, Call};
@@ -26,6 +26,8 @@ const WRITE_BYTES_MAX: usize = 16 << 20;
 pub struct RemoteStorage {
     link: Arc<Link>,
     kept: KeptReads,
+    /// Asked for once.
+    owners: OnceLock<Option<OwnerSwap>>,
 }
 
 impl RemoteStorage {
@@ -44,7 +46,8 @@ impl RemoteStorage {
             error,
         })?;
         let kept = KeptReads::default();
-        Ok(Self { link, kept })
+        let owners = OnceLock::new();
+        Ok(Self { link, kept, owners })
     }
 
     pub(crate) fn link(&self) -> Arc<Link> {
@@ -359,6 +362,14 @@ impl Storage for RemoteStorage {
 
     fn sync_all(&self, handle: &Handle) -> Result<()> {
         self.order(&[handle], Call::SyncAll)
+    }
+
+    fn owners_there(&self) -> Result<Option<OwnerSwap>> {
+        if let Some(known) = self.owners.get() {
+            return Ok(*known);
+        }
+        let told = value!(self.ask(&[], Call::Owners), Owners)?;
+        Ok(*self.owners.get_or_init(|| told))
     }
 
     fn far_end(&self) -> Option<&dyn FarEnd> {

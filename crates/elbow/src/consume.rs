@@ -126,8 +126,9 @@ pub(crate) fn run(args: &ConsumeArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let confirmations = args.confirm.as_deref().map(Confirmations::open).transpose()?;
-    let (source, freeing) = open(args)?;
+    // Before anything is made for it.
     let (pipe, probe) = Pipe::of_standard_output()?;
+    let (source, freeing) = open(args)?;
     let mut run = Run {
         freeing,
         probe,
@@ -203,7 +204,7 @@ fn check_punching(file: &Handle, path: &Path, size: u64) -> Result<(), ConsumeEr
 /// Refuses what is not the file that the checkpoint is about, as it was left.
 fn check_same(found: &Checkpoint, file: &Handle, checkpoint: &Path, path: &Path) -> Result<(), ConsumeError> {
     let (checkpoint, path) = (checkpoint.to_owned(), path.to_owned());
-    if found.subject() != Subject::of(file, &path)? {
+    if !found.subject().may_be(&Subject::of(file, &path)?) {
         return Err(ConsumeError::OtherFile { checkpoint, path });
     }
     let (size, consumed) = (

@@ -206,6 +206,16 @@ impl<'j> Joint<'j> {
         matches!(self.outcome, None | Some(Ok(Outcome::Committed)))
     }
 
+    /// Nobody knows how it has ended, or it cannot be ended now.
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(self.outcome, Some(Err(_)))
+    }
+
+    /// It is committed, and something was to be stored.
+    pub(crate) fn has_stored(&self) -> bool {
+        matches!(self.outcome, Some(Ok(Outcome::Committed))) && self.job.counts().operations > 0
+    }
+
     /// All that it made is kept, and can be stored later.
     pub(crate) fn is_kept_whole(&self) -> bool {
         matches!(&self.outcome, Some(Ok(Outcome::Kept(_, kept))) if kept.is_whole)

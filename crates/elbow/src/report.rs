@@ -106,7 +106,7 @@ struct Directory {
 
 impl Directory {
     fn shown(&self) -> String {
-        self.directory.path().unwrap_or_default().display().to_string()
+        self.directory.path().unwrap_or_default().shown().to_string()
     }
 }
 

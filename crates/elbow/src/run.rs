@@ -59,6 +59,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const RUNNING: &str = "running";
 const ASKED: &str = "as `elbow rollback` asked";
 const ANOTHER: &str = "another directory of the job could not be committed";
+const IN_DOUBT: &str = "another directory of the job has committed, or may have";
 const LOOSE: &str = "somebody has removed the directory at which the job was shown, or taken its mount away: what the command has written there \
     since then is not part of the job, and lies in whatever has that name now";
 const LOST: &str = "nobody waits for the command";
@@ -450,11 +451,13 @@ impl Runner<'_> {
             let Some(patience) = short.into_iter().chain(left).chain(glance).min() else {
                 return self.happenings.recv().context(LOST);
             };
-            match self.happenings.recv_timeout(patience) {
+            let event = self.happenings.recv_timeout(patience);
+            // Also between events: signals that come one after the other are no sign of life of the storage.
+            self.give_up_if_silent(&mut watch.silence, mounted, None);
+            match event {
                 Err(RecvTimeoutError::Timeout) => {}
                 event => return event.context(LOST),
             }
-            self.give_up_if_silent(&mut watch.silence, mounted, None);
             if watch.kill_at.take_if(|at| Instant::now() >= *at).is_some() {
                 running.end(Signal::KILL);
             }
@@ -497,7 +500,8 @@ impl Runner<'_> {
         let is_interrupted = interrupted.is_some();
         let is_earned = command_end.code == 0 && is_earned(&endings);
         let report = self.report(mounted, command_end, &endings, interrupted);
-        let may_be_retried = !is_interrupted && !is_earned && report.is_ended() && !report.is_any_stored();
+        let is_over = report.is_committed() || report.is_any_stored();
+        let may_be_retried = !is_interrupted && !is_earned && report.is_ended() && !is_over;
         (report, may_be_retried)
     }
 
@@ -540,7 +544,11 @@ impl Runner<'_> {
             if self.told.get().is_some() {
                 patience = patience.min(GLANCE);
             }
-            match self.happenings.recv_timeout(patience) {
+            let event = self.happenings.recv_timeout(patience);
+            if !matches!(event, Ok(Event::Over)) {
+                self.give_up_if_silent(&mut silence, mounted, Some(command_end));
+            }
+            match event {
                 Ok(Event::Signal(arrival)) if rolls_back(&arrival) => {
                     if command_end.code == 0 && began.elapsed() < LATE_MAX {
                         self.pass_over(&arrival);
@@ -558,7 +566,6 @@ impl Runner<'_> {
                 }
                 Ok(Event::Signal(_) | Event::Ended(_)) => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    self.give_up_if_silent(&mut silence, mounted, Some(command_end));
                     mounted
                         .iter()
                         .for_each(|m| m.open_responder(self.watcher, &self.events));
@@ -750,19 +757,22 @@ fn end_all(
 /// they.
 fn commit_together(keep: Keep, mounted: &[Mounted<'_>], show: &mut dyn FnMut(&Mounted<'_>, &Progress)) -> Vec<JobEnd> {
     let mut all: Vec<Joint<'_>> = mounted.iter().map(|m| Joint::of(&m.job)).collect();
-    let mut is_bound = false;
+    // Something is stored, or may be: nobody knows of a commit that ended in an error whether its record is there.
+    let (mut is_bound, mut is_in_doubt) = (false, false);
     'steps: for step in [JointStep::Stage, JointStep::Look, JointStep::Commit] {
         for (joint, m) in all.iter_mut().zip(mounted) {
             joint.take(step, keep, is_bound, &mut |progress| show(m, progress));
             if !joint.is_good() {
+                is_in_doubt = step == JointStep::Commit && joint.has_failed();
                 break 'steps;
             }
-            is_bound = step == JointStep::Commit;
+            is_bound |= step == JointStep::Commit && joint.has_stored();
         }
     }
-    let is_later = all.iter().any(Joint::is_kept_whole);
+    let why = if is_in_doubt { IN_DOUBT } else { ANOTHER };
+    let is_later = is_in_doubt && keep != Keep::Nothing || all.iter().any(Joint::is_kept_whole);
     for (joint, m) in all.iter_mut().zip(mounted) {
-        joint.give_up(is_later, keep, ANOTHER, &mut |progress| show(m, progress));
+        joint.give_up(is_later, keep, why, &mut |progress| show(m, progress));
     }
     all.into_iter().map(Joint::end).collect()
 }

@@ -54,10 +54,8 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(exit::ELBOW_FAILED));
         }
     };
-    let seen = Arc::new(SwappedIds::new(RealStorage, connection.near()));
-    let (storage, owners): (Arc<dyn Storage>, _) = (seen.clone(), seen);
-    let jobs =
-        FarJobs::new(Arc::new(RealStorage), root.clone()).seen_as(storage.clone(), move |owner| owners.owner(owner));
+    let storage: Arc<dyn Storage> = Arc::new(SwappedIds::new(RealStorage, connection.near()));
+    let jobs = FarJobs::new(Arc::new(RealStorage), root.clone()).seen_as(storage.clone());
     let served = connection.serve(&*storage, root, &jobs);
     let ended = jobs.end();
     served?;

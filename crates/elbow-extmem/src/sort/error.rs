@@ -55,6 +55,15 @@ pub enum SortError {
         .0.display(), super::side_directory(.0).display()
     )]
     Unfinished(PathBuf),
+    /// There may be such a sort, of somebody else.
+    #[error(
+        "{}: a sort in place of this file may be unfinished: {} cannot be looked into",
+        .0.display(), super::side_directory(.0).display()
+    )]
+    PerhapsUnfinished(PathBuf),
+    /// The directory for the runs of a sort in place is there already, and belongs to neither the user nor the owner of the file.
+    #[error("{}: is somebody else's, who could take away what is put there", .0.display())]
+    ForeignSide(PathBuf),
     /// There is nothing to resume.
     #[error("{}: no sort in place of this file was begun ({} is not there)", file.display(), manifest.display())]
     NothingToResume {

@@ -128,7 +128,8 @@ fn go_on(
     };
     // It is locked before the manifest is read: another process may be writing that.
     let file = open_input(storage, target)?;
-    let Some((manifest, state)) = Manifest::open(storage, &side, &path)? else {
+    check_side(storage, target, &side)?;
+    let Some((manifest, state)) = Manifest::open(storage, &side, &path, Access::ReadWrite)? else {
         // It ended before it had begun, or when all was done but this.
         remove_side(storage, target, &side)?;
         return Err(nothing());
@@ -157,7 +158,7 @@ pub fn is_unfinished(storage: &dyn Storage, target: &SortTarget) -> Result<bool>
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
         other => {
             let side = other.map_err(failed("opening", &path))?;
-            Ok(Manifest::open(storage, &side, &path)?.is_some())
+            Ok(Manifest::open(storage, &side, &path, Access::Read)?.is_some())
         }
     }
 }
@@ -169,19 +170,39 @@ pub fn is_unfinished(storage: &dyn Storage, target: &SortTarget) -> Result<bool>
 /// [`SortError::Unfinished`]; others when that cannot be found out.
 pub fn refuse_unfinished(storage: &dyn Storage, target: &SortTarget) -> Result<()> {
     let path = target.side_path();
-    let side = match storage.open_dir(&target.dir, &target.side_name()) {
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
-        other => other.map_err(failed("opening", &path))?,
+    let Ok(side) = storage.open_dir(&target.dir, &target.side_name()) else {
+        return Ok(()); // what cannot be named or reached is not there for who sorts, either
     };
-    let Some((manifest, _)) = Manifest::open(storage, &side, &path)? else {
-        return Ok(());
-    };
-    let found = storage.stat(&target.dir, &target.name);
-    let inode = found.map_err(failed("looking at", &target.path))?.ino;
-    if manifest.order.inode == inode {
-        return Err(SortError::Unfinished(target.path.clone()));
+    match check_side(storage, target, &side) {
+        Ok(()) => {}
+        Err(SortError::ForeignSide(_)) => return Ok(()), // anybody can make one of that name
+        Err(error) => return Err(error),
     }
-    Ok(())
+    let opened = Manifest::open(storage, &side, &path, Access::Read);
+    let (manifest, state) = match opened {
+        Ok(Some(found)) => found,
+        Ok(None) => return Ok(()),
+        Err(SortError::Storage {
+            errno: Errno::ACCESS, ..
+        }) => return Err(SortError::PerhapsUnfinished(target.path.clone())),
+        Err(error) => return Err(error),
+    };
+    match known::may_be(storage, target, &manifest, &state)? {
+        true => Err(SortError::Unfinished(target.path.clone())),
+        false => Ok(()),
+    }
+}
+
+/// Refuses a directory beside the file that somebody else has made, who could take the runs away: anybody can in a directory like /tmp.
+fn check_side(storage: &dyn Storage, target: &SortTarget, side: &Handle) -> Result<()> {
+    let side_path = target.side_path();
+    let made = storage.stat_handle(side).map_err(failed("looking at", &side_path))?.uid;
+    let file = storage.stat(&target.dir, &target.name);
+    let owner = file.map_err(failed("looking at", &target.path))?.uid;
+    match [rustix::process::geteuid().as_raw(), owner, 0].contains(&made) {
+        true => Ok(()),
+        false => Err(SortError::ForeignSide(side_path)),
+    }
 }
 
 /// Opens the file and locks it, so that two processes never sort it at once.
@@ -248,6 +269,7 @@ fn make_side(storage: &dyn Storage, target: &SortTarget) -> Result<Handle> {
         Err(errno) => return Err(failed("making", &path)(errno)),
     }
     let side = storage.open_dir(&target.dir, &name).map_err(failed("opening", &path))?;
+    check_side(storage, target, &side)?;
     clear_side(storage, &side, &path)?;
     // Before anything is punched: a power cut that took the directory away would take the manifest and all runs along.
     storage

@@ -1,7 +1,7 @@
 //! Whether a file is still the one whose sort was begun, before anything of it is freed or overwritten.
 //!
 //! ```text
-//!   inode number, size, time of making    all states
+//!   inode number, size, time of making    all states; or, of a copy, size and time of the last write
 //!   Forming, Merging to runs              [ freed: zeros | freed or not yet | input ]
 //!   Merging to file 0                     [ written  tail| next: zeros, or the record that comes next ]  of each lane
 //! ```
@@ -13,12 +13,13 @@
 
 use std::path::Path;
 
-use elbow_file::{Handle, Storage, first_content};
+use elbow_file::{Access, Handle, Storage, first_content};
 
 use super::RecordFormat;
 use super::engine::{BLOCK_BYTES, Engine};
 use super::error::{Result, SortError, failed};
 use super::files::RecordFile;
+use super::in_place::SortTarget;
 use super::manifest::{Manifest, Order};
 use super::state::{Mark, Pass, SortState};
 
@@ -49,12 +50,17 @@ pub(super) fn check_same(
 ) -> Result<()> {
     let stat = storage.stat_handle(file).map_err(failed("looking at", path))?;
     let order = &manifest.order;
-    if (stat.ino, stat.size) != (order.inode, order.size) {
+    // A copy of both, as of a backup, is as good as they were, if it was made of what the last state says. The content has to prove it, too.
+    let is_copy = manifest.mark.freed > 0 && stat.mtime == manifest.mark.mtime;
+    if stat.size != order.size || stat.ino != order.inode && !is_copy {
         let what = format!(
             "has inode {} and {} bytes, the file that was being sorted had inode {} and {} bytes",
             stat.ino, stat.size, order.inode, order.size
         );
         return Err(foreign(path, manifest, &what));
+    }
+    if stat.ino != order.inode {
+        return Ok(());
     }
     let born = storage.identity(file).map_err(failed("looking at", path))?.born;
     // One that a server was not asked for the first time may be known now.
@@ -68,6 +74,37 @@ pub(super) fn check_same(
         return Err(foreign(path, manifest, &with_advice(manifest, what)));
     }
     Ok(())
+}
+
+/// Whether a file of which records may be missing is this one, or a copy of it, for who is about to read or replace it. Where that cannot be told, it is.
+pub(super) fn may_be(
+    storage: &dyn Storage,
+    target: &SortTarget,
+    manifest: &Manifest<'_>,
+    state: &SortState,
+) -> Result<bool> {
+    let (order, path) = (&manifest.order, &target.path);
+    let found = storage.stat(&target.dir, &target.name);
+    let found = found.map_err(failed("looking at", path))?;
+    if found.size != order.size || *state == SortState::Finishing {
+        return Ok(false);
+    }
+    let Ok(file) = storage.open(&target.dir, &target.name, Access::Read) else {
+        return Ok(found.ino == order.inode);
+    };
+    let born = storage.identity(&file).map_err(failed("looking at", path))?.born;
+    if found.ino == order.inode && born.zip(order.born).is_none_or(|(now, then)| now == then) {
+        return Ok(true);
+    }
+    // Another inode: a copy has zeros where records were freed, and no more is known of one into which runs were merged.
+    match state {
+        SortState::Merging(pass) if pass.to == 0 => Ok(true),
+        _ if manifest.mark.freed == 0 => Ok(false),
+        _ => {
+            let content = first_content(storage, &file, 0..manifest.mark.freed);
+            Ok(content.map_err(failed("reading", path))?.is_none())
+        }
+    }
 }
 
 fn with_advice(manifest: &Manifest<'_>, what: &str) -> String {

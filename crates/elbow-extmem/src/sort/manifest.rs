@@ -14,7 +14,7 @@ use std::ffi::OsStr;
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 
-use elbow_file::{Access, Handle, Storage, Time};
+use elbow_file::{Access, FileType, Handle, Storage, Time};
 use elbow_ranges::encoding::{DecodeError, ENVELOPE_BYTES, Reader, Writer, open_sealed, seal};
 
 use super::RecordFormat;
@@ -97,10 +97,24 @@ impl<'a> Manifest<'a> {
         Ok(manifest)
     }
 
-    /// Reads the manifest of a sort that was begun; `None`: there is none.
-    pub(super) fn open(storage: &'a dyn Storage, dir: &Handle, dir_path: &Path) -> Result<Option<(Self, SortState)>> {
-        let path = dir_path.join(NAME);
-        let file = match storage.open(dir, OsStr::new(NAME), Access::ReadWrite) {
+    /// Reads the manifest of a sort that was begun; `None`: there is none. It is opened for reading alone by who only looks.
+    pub(super) fn open(
+        storage: &'a dyn Storage,
+        dir: &Handle,
+        dir_path: &Path,
+        access: Access,
+    ) -> Result<Option<(Self, SortState)>> {
+        let (path, name) = (dir_path.join(NAME), OsStr::new(NAME));
+        match storage.stat(dir, name) {
+            Err(elbow_file::Errno::NOENT) => return Ok(None),
+            Ok(found) if found.kind != FileType::File => {
+                let text = format!("{}: is no regular file, and so no manifest", path.display());
+                return Err(SortError::Refused(text));
+            }
+            // Why it cannot be looked at is why it cannot be opened.
+            _ => {}
+        }
+        let file = match storage.open(dir, name, access) {
             Err(elbow_file::Errno::NOENT) => return Ok(None),
             other => other.map_err(failed("opening", &path))?,
         };
@@ -157,6 +171,9 @@ impl<'a> Manifest<'a> {
     }
 }
 
+/// That of a sort of 10^15 bytes in the least memory is shorter.
+const BODY_BYTES_MAX: u64 = 1 << 30;
+
 type Slot = (u64, Order, Mark, SortState);
 
 /// Reads one slot; the inner result says whether it is whole.
@@ -169,16 +186,20 @@ fn read_slot(
 ) -> Result<std::result::Result<Slot, DecodeError>> {
     /// Magic and version; the length of the body comes next.
     const LENGTH_AT: usize = 8 + 2;
-    let mut slot = vec![0; bytes];
-    let got = storage.read(file, &mut slot, at).map_err(failed("reading", path))?;
-    slot.truncate(got);
-    let length = slot.get(LENGTH_AT..LENGTH_AT + 8).map(|bytes| {
-        let bytes: [u8; 8] = bytes.try_into().expect("eight bytes");
-        u64::from_le_bytes(bytes)
-    });
-    if let Some(body) = length.and_then(|length| usize::try_from(length).ok()) {
-        slot.truncate(body.saturating_add(ENVELOPE_BYTES));
+    const HEADER_BYTES: usize = LENGTH_AT + 8;
+    let mut header = [0; HEADER_BYTES];
+    let read = |buffer: &mut [u8]| storage.read(file, buffer, at).map_err(failed("reading", path));
+    let got = read(&mut header)?;
+    let length = u64::from_le_bytes(header[LENGTH_AT..].try_into().expect("eight bytes"));
+    let whole = usize::try_from(length).map_or(usize::MAX, |body| body.saturating_add(ENVELOPE_BYTES));
+    // No memory is taken for what is no manifest, however long it is.
+    let is_one = got == HEADER_BYTES && header.starts_with(&MAGIC) && length <= BODY_BYTES_MAX;
+    if !is_one || whole > bytes {
+        return Ok(decode(&header[..got]));
     }
+    let mut slot = vec![0; whole];
+    let got = read(&mut slot)?;
+    slot.truncate(got);
     Ok(decode(&slot))
 }
 

@@ -17,11 +17,13 @@ use elbow_file::{Errno, FileType, ShowName, Stat, Time};
 use serde::{Deserialize, Serialize};
 
 use super::failure::failure;
-use super::record::{Expected, Record, RecordedObject};
+use super::record::{AttributeChange, Expected, Record, RecordedObject};
 use super::tree::Tree;
 use crate::action::NewAttrs;
 use crate::api::Ino;
 use crate::clock::clock;
+use crate::closed::{OWNER_ALL, is_closed};
+use crate::execute::SET_GROUP_ID;
 use crate::found::read_journal;
 use crate::model::{ACCESS_ACL, Inode, Model};
 use crate::os_path;
@@ -86,6 +88,8 @@ pub(crate) struct Expectations {
     /// Old directories that get another name.
     #[serde(with = "os_path::list")]
     moved: Vec<PathBuf>,
+    /// It was looked before, with the same expectations.
+    is_again: bool,
 }
 
 impl Expectations {
@@ -93,7 +97,13 @@ impl Expectations {
         Self {
             paths: expectations(model, false),
             moved: moved_dirs(model),
+            is_again: false,
         }
+    }
+
+    /// A look has gone before. It has opened the files that are written, and where that copies them to another layer it has set their time of last change.
+    pub(crate) fn again(self) -> Self {
+        Self { is_again: true, ..self }
     }
 
     /// The same with the users and groups that another machine knows, as [`Record::with_owners`] has them.
@@ -112,6 +122,11 @@ impl Expectations {
     /// Why the job must not commit: paths that hold files of other jobs, or are not what the job saw; the latter matters to nobody who
     /// overwrites other changes (`wins`).
     pub(super) fn differences(&self, tree: &Tree<'_>, job: &OsStr, wins: bool, counter: &StepCounter) -> Option<Cause> {
+        let traits = || tree.storage.file_system_traits(&tree.root);
+        if self.is_again && traits().is_ok_and(|traits| traits.copies_up) {
+            let paths: Vec<_> = self.paths.iter().cloned().map(remember).collect();
+            return differences(tree, job, &paths, &self.moved, wins, counter);
+        }
         differences(tree, job, &self.paths, &self.moved, wins, counter)
     }
 }
@@ -125,16 +140,19 @@ pub(crate) fn conflicts_since(record: &Record, tree: &Tree<'_>, name: &OsStr, wi
 
 /// What a record remembers of what is expected, in the order of the paths. `hidden`: what was published eagerly is not there any more.
 pub(super) fn remembered(model: &Model, hidden: bool) -> Vec<(PathBuf, Expected<RecordedObject>)> {
-    let remember = |expected| match expected {
+    let mut all: Vec<_> = expectations(model, hidden).into_iter().map(remember).collect();
+    all.sort_by(|(a, _), (b, _)| a.cmp(b));
+    all
+}
+
+fn remember((path, expected): (PathBuf, Expected<Stat>)) -> (PathBuf, Expected<RecordedObject>) {
+    let expected = match expected {
         Expected::Same(stat) => Expected::Same(RecordedObject::of(&stat)),
         Expected::Names(names) => Expected::Names(names),
         Expected::Absent => Expected::Absent,
-        Expected::Attributes(attrs) => Expected::Attributes(attrs),
+        Expected::Attributes(change) => Expected::Attributes(change),
     };
-    let all = expectations(model, hidden).into_iter();
-    let mut all: Vec<_> = all.map(|(path, expected)| (path, remember(expected))).collect();
-    all.sort_by(|(a, _), (b, _)| a.cmp(b));
-    all
+    (path, expected)
 }
 
 fn differences<T: Known + Sync>(
@@ -145,14 +163,17 @@ fn differences<T: Known + Sync>(
     wins: bool,
     counter: &StepCounter,
 ) -> Option<Cause> {
-    let part = part_name(job);
+    let names = JobNames {
+        job,
+        part: &part_name(job),
+    };
     let counts = |expected: &Expected<T>| !wins || matches!(expected, Expected::Names(_));
     let emptied = expectations
         .iter()
         .filter(|(_, expected)| matches!(expected, Expected::Names(_)));
     let emptied: HashSet<&Path> = emptied.map(|(path, _)| path.as_path()).collect();
     let found = parallel(expectations, tree.threads, |(path, expected)| {
-        let look = || check(tree, (path, emptied.contains(path.as_path())), expected, &part);
+        let look = || check(tree, (path, emptied.contains(path.as_path())), expected, names);
         let difference = counts(expected).then(look).flatten();
         counter.step();
         difference
@@ -283,26 +304,46 @@ fn attributes_before(inode: &Inode) -> Option<Expected<Stat>> {
     // Of all but directories the time of last change tells.
     let rights = old.seen.filter(|_| inode.is_dir() && sets_rights);
     let was = |key: &OsString| Some((key.clone(), old.replaced_xattrs.get(key)?.clone()));
-    let attrs = NewAttrs {
-        owner: rights.map(|seen| (seen.uid, seen.gid)),
-        mode: rights.map(|seen| seen.mode),
-        xattrs: inode.dirty_xattrs.iter().filter_map(was).collect(),
-        times: None,
+    let is = |key: &OsString| Some((key.clone(), inode.xattrs.as_ref()?.get(key).cloned()));
+    let change = AttributeChange {
+        before: NewAttrs {
+            owner: rights.map(|seen| (seen.uid, seen.gid)),
+            mode: rights.map(|seen| seen.mode),
+            xattrs: inode.dirty_xattrs.iter().filter_map(was).collect(),
+            times: None,
+        },
+        after: NewAttrs {
+            owner: rights.map(|_| (inode.uid, inode.gid)),
+            mode: rights.map(|_| inode.mode),
+            xattrs: inode.dirty_xattrs.iter().filter_map(is).collect(),
+            times: None,
+        },
     };
-    (!attrs.is_empty()).then_some(Expected::Attributes(attrs))
+    (!change.before.is_empty()).then(|| Expected::Attributes(Box::new(change)))
+}
+
+/// The names that a job has on the storage.
+#[derive(Clone, Copy)]
+struct JobNames<'a> {
+    /// Of its own directory.
+    job: &'a OsStr,
+    /// Of its staging directories.
+    part: &'a OsStr,
 }
 
 fn check<T: Known>(
     tree: &Tree<'_>,
     (path, is_emptied): (&Path, bool),
     expected: &Expected<T>,
-    own: &OsStr,
+    own: JobNames<'_>,
 ) -> Option<Difference> {
     let found = match expected {
         Expected::Same(seen) => check_same(tree, path, seen, is_emptied).map(|found| found.map(Difference::Changed)),
-        Expected::Names(names) => check_names(tree, path, names, own),
+        Expected::Names(names) => check_names(tree, path, names, own.part),
         Expected::Absent => check_absent(tree, path).map(|found| found.map(Difference::Changed)),
-        Expected::Attributes(attrs) => check_attributes(tree, path, attrs).map(|found| found.map(Difference::Changed)),
+        Expected::Attributes(change) => {
+            check_attributes(tree, path, change, own.job).map(|found| found.map(Difference::Changed))
+        }
     };
     match found {
         Ok(difference) => difference,
@@ -321,17 +362,25 @@ fn check_same(tree: &Tree<'_>, path: &Path, seen: &impl Known, is_emptied: bool)
     Ok(seen.difference(&now).or(given_away).map(str::to_owned))
 }
 
-fn check_attributes(tree: &Tree<'_>, path: &Path, expected: &NewAttrs) -> Result<Option<String>, Errno> {
+fn check_attributes(
+    tree: &Tree<'_>,
+    path: &Path,
+    change: &AttributeChange,
+    job: &OsStr,
+) -> Result<Option<String>, Errno> {
     let (dir, name) = tree.parent_of(path)?;
-    if expected.mode.is_some() || expected.owner.is_some() {
+    let AttributeChange { before, after } = change;
+    if before.mode.is_some() || before.owner.is_some() {
         let now = tree.storage.stat_uncached(&dir, &name)?;
-        let is_other = expected.mode.is_some_and(|mode| mode != now.mode)
-            || expected.owner.is_some_and(|owner| owner != (now.uid, now.gid));
-        if is_other {
+        let owner = Some((now.uid, now.gid));
+        let has_owner = [before.owner, after.owner].contains(&owner) || before.owner.is_none();
+        let is_mode = |mode: u32| mode == now.mode || may_be_of_jobs(mode, now.mode, tree, job);
+        let has_mode = after.mode == Some(now.mode) || before.mode.is_none_or(is_mode);
+        if !has_owner || !has_mode {
             return Ok(Some(RIGHTS_CHANGED.to_owned()));
         }
     }
-    for (key, expected) in &expected.xattrs {
+    for (key, before) in &before.xattrs {
         let now = match tree.storage.get_xattr(&dir, &name, key) {
             Ok(value) => Some(value),
             Err(Errno::NODATA | Errno::OPNOTSUPP) => None,
@@ -339,11 +388,27 @@ fn check_attributes(tree: &Tree<'_>, path: &Path, expected: &NewAttrs) -> Result
             Err(Errno::ACCESS) => continue,
             Err(errno) => return Err(errno),
         };
-        if now != *expected {
+        let is_set = || after.xattrs.iter().any(|(set, value)| set == key && *value == now);
+        if now != *before && !is_set() {
             return Ok(Some(format!("its extended attribute {} was changed", key.display())));
         }
     }
     Ok(None)
+}
+
+/// Whether a directory may have this mode, and not the one that was seen, because jobs change what is in it ([`closed`](crate::closed)): one of them has opened it for a
+/// moment, now or when it was seen. The kernel takes set-group-id from a mode that somebody sets who is not in the group.
+fn may_be_of_jobs(seen: u32, now: u32, tree: &Tree<'_>, own: &OsStr) -> bool {
+    let is_open_of =
+        |open: u32, closed: u32| is_closed(closed) && open | SET_GROUP_ID == closed | OWNER_ALL | SET_GROUP_ID;
+    let is_opened = is_open_of(now, seen) || is_open_of(seen, now);
+    let has_lost_bit = is_closed(seen) && seen == now | SET_GROUP_ID;
+    has_lost_bit || is_opened && has_other_jobs(tree, own)
+}
+
+fn has_other_jobs(tree: &Tree<'_>, own: &OsStr) -> bool {
+    let jobs = tree.storage.list(&tree.root).unwrap_or_default();
+    jobs.iter().any(|entry| is_job_name(&entry.name) && entry.name != own)
 }
 
 fn check_names(

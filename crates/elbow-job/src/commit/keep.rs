@@ -79,7 +79,7 @@ impl RecordDraft {
     }
 
     pub(crate) fn write(storage: &dyn Storage, job: &Handle, record: &Record) -> Result<Self, Errno> {
-        let bytes = record.encode();
+        let bytes = record.encode_for(storage)?;
         let file = storage.create(job, OsStr::new(RECORD_DRAFT), PRIVATE_FILE_MODE)?;
         storage.write(&file, &[IoSlice::new(&bytes)], 0)?;
         Ok(Self {
@@ -97,7 +97,7 @@ impl RecordDraft {
         record: &Record,
     ) -> Result<(), Errno> {
         let (draft, name) = (OsStr::new(RECORD_DRAFT), OsStr::new(name));
-        let bytes = record.encode();
+        let bytes = record.encode_for(storage)?;
         let file = match self.file.take() {
             Some(file) => file,
             None => match storage.open(job, draft, Access::ReadWrite) {

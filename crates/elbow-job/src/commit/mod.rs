@@ -64,6 +64,7 @@ pub(crate) use saved::{
 };
 pub(crate) use sealed::write_sealed;
 pub(crate) use staged::StagedJob;
+use together::CommitStage;
 pub use together::{Ended, StagedWork};
 pub(crate) use tree::{Part, Tree};
 pub(crate) use turn::{Turn, no_turn, remove_old_turn};
@@ -398,7 +399,7 @@ impl Shared {
             Ok(None) => return Ok(Ok(())),
             Err(refused) => return Ok(Err(refused)),
         };
-        let committed = self.commit_staged(&mut rest, job, &|| self.is_stopped(), progress)?;
+        let committed = self.commit_staged(&mut rest, job, CommitStage::Alone, &|| self.is_stopped(), progress)?;
         Ok(committed.map_err(|cause| Refused::whole(cause, rest)))
     }
 
@@ -410,7 +411,7 @@ impl Shared {
         progress: &mut Hook<'_>,
     ) -> Result<Attempt, JobError> {
         match self.gather(keep != Keep::Nothing, progress) {
-            Ok(Some((record, job))) => self.order_commit(far, record, &job, false, progress),
+            Ok(Some((record, job))) => self.order_commit(far, record, &job, CommitStage::Alone, progress),
             Ok(None) => Ok(Ok(())),
             Err(refused) => Ok(Err(refused)),
         }
@@ -422,11 +423,12 @@ impl Shared {
         far: &dyn FarEnd,
         mut record: Record,
         job: &Handle,
-        looks_only: bool,
+        stage: CommitStage,
         progress: &mut Hook<'_>,
     ) -> Result<Attempt, JobError> {
         record.wins = self.options.on_conflict == OnConflict::Overwrite;
-        let expectations = Expectations::of(&self.state.lock().model);
+        let looks_only = stage == CommitStage::Look;
+        let expectations = stage.expectations(&self.state.lock().model);
         let order = far_send::commit_order(CommitMessage {
             name: self.staging_name.to_os_string(),
             record: record.encode(),
@@ -480,10 +482,11 @@ impl Shared {
         self: &Arc<Self>,
         RemainingWork { record, drafted }: &mut RemainingWork,
         job: Handle,
+        stage: CommitStage,
         is_ended: &(dyn Fn() -> bool + Sync),
         progress: &mut Hook<'_>,
     ) -> Result<Result<(), Cause>, JobError> {
-        let expectations = Expectations::of(&self.state.lock().model);
+        let expectations = stage.expectations(&self.state.lock().model);
         record.wins = self.options.on_conflict == OnConflict::Overwrite;
         let staged = self.staged_job(job, is_ended);
         let mut watch = Watched { shared: self, progress };

@@ -10,19 +10,20 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use elbow_file::{FileType, Stat, Time, renumber_acl};
+use elbow_file::{Errno, FileType, Stat, Storage, Time, renumber_acl};
 use elbow_ranges::RangeSet;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
 use crate::action::NewAttrs;
+use crate::found::Unread;
 use crate::staging::{check_path, put_path, put_time, take_path, take_time};
 use crate::step_counter::StepCounter;
 
 pub(crate) const MAGIC: [u8; 8] = *b"ELBOWCMT";
 /// The second has nothing on what must still be so when a job that was kept goes on, the third nothing on reserved space, and no [`Slot::At`]. Beside the
 /// fourth lie undo logs that do not say what has arrived, beside the fifth all patch files in the job's own directory. The sixth has no
-/// [`Expected::Attributes`].
-const VERSIONS: std::ops::RangeInclusive<u16> = 2..=7;
+/// [`Expected::Attributes`], the seventh does not say what they become.
+const VERSIONS: std::ops::RangeInclusive<u16> = 2..=8;
 const FIRST_WITH_EXPECTATIONS: u16 = 3;
 const FIRST_WITH_RESERVED: u16 = 4;
 
@@ -147,7 +148,15 @@ pub(crate) enum Expected<T> {
     /// Nothing.
     Absent,
     /// An object with these attributes.
-    Attributes(NewAttrs),
+    Attributes(Box<AttributeChange>),
+}
+
+/// What is set of an object that was there before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct AttributeChange {
+    pub(crate) before: NewAttrs,
+    /// Whoever has set the same has set nothing that gets lost.
+    pub(crate) after: NewAttrs,
 }
 
 impl<T> Expected<T> {
@@ -155,7 +164,10 @@ impl<T> Expected<T> {
     pub(super) fn renumber(&mut self, owner: impl Fn((u32, u32)) -> (u32, u32), of_object: impl FnOnce(&mut T)) {
         match self {
             Self::Same(object) => of_object(object),
-            Self::Attributes(attrs) => renumber(attrs, owner),
+            Self::Attributes(change) => {
+                renumber(&mut change.before, &owner);
+                renumber(&mut change.after, &owner);
+            }
             Self::Names(_) | Self::Absent => {}
         }
     }
@@ -223,6 +235,29 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// As it is written on a storage, which whoever comes next may know from another machine: with the users and groups of the one that has it.
+    ///
+    /// # Errors
+    /// ENOTCONN, where these have to be asked for.
+    pub(crate) fn encode_for(&self, storage: &dyn Storage) -> Result<Vec<u8>, Errno> {
+        Ok(match storage.owners_there()? {
+            Some(swap) => self.clone().with_owners(|owner| swap.of(owner)).encode(),
+            None => self.encode(),
+        })
+    }
+
+    /// What [`Record::encode_for`] has written, with the users and groups as they are here.
+    ///
+    /// # Errors
+    /// Why it is none; ENOTCONN, as above.
+    pub(crate) fn decode_of(storage: &dyn Storage, bytes: &[u8]) -> Result<Self, Unread> {
+        let record = Self::decode(bytes)?;
+        Ok(match storage.owners_there().map_err(Unread::Storage)? {
+            Some(swap) => record.with_owners(|owner| swap.of(owner)),
+            None => record,
+        })
+    }
+
     /// The same with the users and groups that another machine knows, each of which has a number there that does not depend on the other.
     pub(crate) fn with_owners(mut self, owner: impl Fn((u32, u32)) -> (u32, u32)) -> Self {
         for attributes in &mut self.attributes {
@@ -388,9 +423,10 @@ fn put_expected(out: &mut Writer, expected: &[(PathBuf, Expected<RecordedObject>
                 names.iter().for_each(|name| out.bytes(name.as_bytes()));
             }
             Expected::Absent => out.u8(2),
-            Expected::Attributes(attrs) => {
-                out.u8(3);
-                put_attrs(out, attrs);
+            Expected::Attributes(change) => {
+                out.u8(4);
+                put_attrs(out, &change.before);
+                put_attrs(out, &change.after);
             }
         }
     });
@@ -409,7 +445,14 @@ fn take_expected(from: &mut Reader<'_>) -> Result<Vec<(PathBuf, Expected<Recorde
             }),
             1 => Expected::Names(take_all(from, take_name)?.into_iter().collect()),
             2 => Expected::Absent,
-            3 => Expected::Attributes(take_attrs(from)?),
+            3 => Expected::Attributes(Box::new(AttributeChange {
+                before: take_attrs(from)?,
+                after: NewAttrs::default(),
+            })),
+            4 => Expected::Attributes(Box::new(AttributeChange {
+                before: take_attrs(from)?,
+                after: take_attrs(from)?,
+            })),
             _ => {
                 return Err(DecodeError::BadValue {
                     at,
@@ -656,6 +699,11 @@ mod tests {
             xattrs: vec![("user.a".into(), None), ("user.b".into(), Some(vec![0xff]))],
             times: None,
         };
+        let after = NewAttrs {
+            mode: Some(0o700),
+            ..NewAttrs::default()
+        };
+        let change = AttributeChange { before: attrs, after };
         let pairs = BTreeMap::from([
             ("".into(), "".into()),
             ("a/b".into(), "b".into()),
@@ -666,7 +714,7 @@ mod tests {
                 ("a".into(), Expected::Names(names)),
                 ("a/b".into(), Expected::Same(was)),
                 ("b".into(), Expected::Absent),
-                ("c".into(), Expected::Attributes(attrs)),
+                ("c".into(), Expected::Attributes(Box::new(change))),
             ],
             before: OriginalPaths {
                 objects: pairs.clone(),
@@ -698,7 +746,7 @@ mod tests {
         let (version, body) = open_sealed(MAGIC, VERSIONS, &old.encode())
             .map(|(v, b)| (v, b.to_vec()))
             .unwrap();
-        assert_eq!(version, 7);
+        assert_eq!(version, 8);
         let read = Record::decode(&seal(MAGIC, 3, &body)).expect("it is whole");
         assert_eq!(read.departures, old.departures);
         let new = record(vec![Slot::At("sub/dir".into(), "x".into())]);

@@ -18,6 +18,7 @@ use super::keep::{RecordDraft, RemainingWork};
 use super::watch::{Hook, Watched};
 use super::{Attempt, Expectations, Refused};
 use crate::job::Job;
+use crate::model::Model;
 use crate::options::OnConflict;
 use crate::report::{Cause, JobError, Keep, Outcome, Progress};
 use crate::shared::Shared;
@@ -27,6 +28,27 @@ pub type Ended = Result<Outcome, JobError>;
 
 /// What is left to be done of a job, and its own directory.
 type Work = (RemainingWork, Handle);
+
+/// Which look at what a commit expects this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CommitStage {
+    /// The only one.
+    Alone,
+    /// The first: nothing is committed yet.
+    Look,
+    /// The second.
+    Again,
+}
+
+impl CommitStage {
+    pub(super) fn expectations(self, model: &Model) -> Expectations {
+        let expectations = Expectations::of(model);
+        match self {
+            Self::Alone | Self::Look => expectations,
+            Self::Again => expectations.again(),
+        }
+    }
+}
 
 /// What a job has staged, to be committed with that of others. Dropped, it is still there: the job has to be ended.
 pub struct StagedWork {
@@ -143,10 +165,10 @@ impl Shared {
     ) -> Result<Result<Work, Refused>, JobError> {
         let mut record = rest.record.clone();
         let looked = match self.storage.far_end() {
-            Some(far) => self.order_commit(far, record, &job, true, progress)?,
+            Some(far) => self.order_commit(far, record, &job, CommitStage::Look, progress)?,
             None => {
                 record.wins = self.options.on_conflict == OnConflict::Overwrite;
-                let expectations = Expectations::of(&self.state.lock().model);
+                let expectations = CommitStage::Look.expectations(&self.state.lock().model);
                 let is_ended = || self.is_stopped();
                 let staged = self.staged_job(job.clone(), &is_ended);
                 let mut watch = Watched { shared: self, progress };
@@ -168,10 +190,10 @@ impl Shared {
         progress: &mut Hook<'_>,
     ) -> Result<Attempt, JobError> {
         if let Some(far) = self.storage.far_end() {
-            return self.order_commit(far, rest.record, &job, false, progress);
+            return self.order_commit(far, rest.record, &job, CommitStage::Again, progress);
         }
         let is_ended = || !is_bound && self.is_stopped();
-        let committed = self.commit_staged(&mut rest, job, &is_ended, progress)?;
+        let committed = self.commit_staged(&mut rest, job, CommitStage::Again, &is_ended, progress)?;
         Ok(committed.map_err(|cause| Refused::whole(cause, rest)))
     }
 }

@@ -23,6 +23,7 @@ use tracing::debug;
 
 use super::leftovers::put_times_back;
 use super::record::Record;
+use crate::action::NewAttrs;
 use crate::liveness::unlock;
 use crate::missing::none_if_missing;
 use crate::staging::{MANIFEST, TURN, is_job_name};
@@ -60,7 +61,10 @@ impl Record {
     /// Something is changed that was there before, or goes.
     fn changes_old(&self) -> bool {
         let replaces = self.placements.iter().any(|placement| placement.replaced.is_some());
-        let sets = self.attributes.iter().any(|attributes| !attributes.is_dir);
+        // Times of a directory are set after whatever else happens to it.
+        let is_of_rights = |attrs: &NewAttrs| attrs.owner.is_some() || attrs.mode.is_some() || !attrs.xattrs.is_empty();
+        let mut all = self.attributes.iter();
+        let sets = all.any(|attributes| !attributes.is_dir || is_of_rights(&attributes.attrs));
         replaces || sets || !self.departures.is_empty() || !self.patches.is_empty()
     }
 }

@@ -337,6 +337,23 @@ impl Case {
         self.old.iter().any(gives) && self.old.iter().any(takes)
     }
 
+    /// Whether an ordinary user's command finds a directory that gives its group to what is made in it, which is none of its groups, and moves things.
+    pub fn moves_from_groups_of_others(&self) -> bool {
+        let has = |group: u32| {
+            let mut workers = self.workers.iter();
+            workers.any(|worker| worker.gid == group || worker.groups.contains(&group))
+        };
+        let gives = |old: &Old| matches!(old, Old::Dir { mode, gid, .. } if mode.0 & 0o2000 != 0 && !has(*gid));
+        let moves = |call: &Call| matches!(call, Call::Rename { .. });
+        self.runner == Runner::User && self.old.iter().any(gives) && self.steps.iter().any(|step| moves(&step.call))
+    }
+
+    /// Whether somebody removes a list of rights where a directory gives its group to what is made in it.
+    pub fn removes_lists_in_set_group_ids(&self) -> bool {
+        let gives = |old: &Old| matches!(old, Old::Dir { mode, .. } if mode.0 & 0o2000 != 0);
+        self.removes_lists() && self.old.iter().any(gives)
+    }
+
     /// The case up to a call, and with it.
     pub fn until(&self, step: usize) -> Self {
         let mut case = self.clone();

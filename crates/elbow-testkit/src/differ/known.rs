@@ -116,6 +116,18 @@ const LIMITS: [(&str, &str, &str); 187] = [
         "not-rolled-back 125/0 elbow * Operation not permitted (lost groups)",
         LOST_GROUPS,
     ),
+    (
+        "*",
+        "not-rolled-back 125/0 elbow create Operation not permitted (others' groups)",
+        GROUPS_OF_OTHERS,
+    ),
+    (
+        "*",
+        "refused 125/0 elbow create Operation not permitted (others' groups)",
+        GROUPS_OF_OTHERS,
+    ),
+    ("*", "answer * ok/EPERM (others' groups)", GROUPS_OF_OTHERS),
+    ("tmpfs", "answer *stat ok/ok mode,gid (lists in groups)", SET_ID_BITS),
     ("*", "seen-inside inside EACCES * (user, closed)", OWN_CLOSED),
     ("*", "seen-inside inside * names (user, closed)", OWN_CLOSED),
     ("*", "seen-inside inside * xattrs (user, closed)", OWN_CLOSED),
@@ -317,6 +329,7 @@ const LIMITS: [(&str, &str, &str); 187] = [
     ("sshfs*", "answer holes ok/ok  (appended maps)", MORE_THAN_SSHFS),
     ("sshfs*", "answer seek ok/ok  (appended maps)", MORE_THAN_SSHFS),
     ("sshfs*", "answer *read ok/ok  (appended maps)", MORE_THAN_SSHFS),
+    ("sshfs*", "answer *read ok/ok less (appended maps)", MORE_THAN_SSHFS),
     ("sshfs*", "seen-inside inside file mtime is now (maps)", TIMES_OF_MAPS),
     ("slowfs", "seen-inside inside file mtime is now (maps)", TIMES_OF_MAPS),
     ("slowfs", "answer holes ok/ok  (maps)", HOLES_OF_MAPS),
@@ -392,6 +405,7 @@ const TEMPORARY_FILES: &str = "Files that begin without a name";
 const SHIFTED_RANGES: &str = "Ranges that are cut out or inserted";
 const CLOSED_DIRS: &str = "Directories without all rights";
 const LOST_GROUPS: &str = "Groups below default ACLs that take rights";
+const GROUPS_OF_OTHERS: &str = "Groups of others that are taken along";
 const OWN_CLOSED: &str = "What its owner may not read or search";
 const LOWER_DIRS: &str = "What a commit cannot take back";
 const LOWER_ACLS: &str = "Lists of rights that are not there";
@@ -408,7 +422,7 @@ type CasePredicate = fn(&Case) -> bool;
 /// How the end of the signature begins of what is known of an ordinary user's cases alone; the others are of everybody's.
 const OF_USERS: &str = " (user, ";
 /// Those of what is known only of cases of which something is so.
-const OF_CASES: [(&str, CasePredicate); 29] = [
+const OF_CASES: [(&str, CasePredicate); 31] = [
     (" (user, closed)", Case::has_closed_objects),
     (" (user, others)", Case::has_objects_of_others),
     (" (links)", Case::sets_links),
@@ -432,6 +446,8 @@ const OF_CASES: [(&str, CasePredicate); 29] = [
     (" (unreadable)", Case::has_unreadable_dirs),
     (" (others' files)", Case::has_files_of_others),
     (" (lost groups)", Case::loses_groups),
+    (" (others' groups)", Case::moves_from_groups_of_others),
+    (" (lists in groups)", Case::removes_lists_in_set_group_ids),
     (" (changed content)", Case::changes_content),
     (" (pipes)", Case::has_pipes),
     (" (locked maps)", Case::locks_mapped_files),

@@ -43,6 +43,12 @@ impl Subject {
         let born = RealStorage.identity(file).map_err(failed("looking at", path))?.born;
         Ok(Self { inode, born })
     }
+
+    /// One whose time of making is not known may have it: a server was not asked for it the first time.
+    pub(super) fn may_be(&self, other: &Self) -> bool {
+        let is_other_time = self.born.zip(other.born).is_some_and(|(one, another)| one != another);
+        self.inode == other.inode && !is_other_time
+    }
 }
 
 /// What one slot says.

@@ -57,6 +57,8 @@ pub(super) enum ConsumeError {
         bytes: u64,
         checkpoint: PathBuf,
     },
+    #[error("standard error goes into the same pipe, whose reader would never see its end; leave out `2>&1`, or `|&`")]
+    OwnErrors,
     #[error("--confirm {}: no pipe; name a descriptor or a FIFO (mkfifo)", .0.display())]
     NoChannel(PathBuf),
     #[error("--confirm {}: that is the standard output, where the file goes; its reader needs another way back", .0.display())]

@@ -38,13 +38,19 @@ impl Pipe {
             if FileType::from_raw_mode(rustix::fs::fstat(&end)?.st_mode) != FileType::Fifo {
                 return Ok(None);
             }
+            if is_standard_error(&end) {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
             let path = format!("/proc/self/fd/{}", end.as_raw_fd());
             let probe = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
             let nothing = File::options().write(true).open("/dev/null")?;
             rustix::stdio::dup2_stdout(&nothing)?;
             Ok(Some((Self { end }, PipeProbe(probe))))
         };
-        of_pipe().ok().flatten().ok_or(ConsumeError::NoPipe)
+        match of_pipe() {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(ConsumeError::OwnErrors),
+            found => found.ok().flatten().ok_or(ConsumeError::NoPipe),
+        }
     }
 
     /// Writes some of it, and waits for room.
@@ -72,6 +78,13 @@ impl Pipe {
             }
         }
     }
+}
+
+/// Whether messages go into this pipe, too: as long as there may be some, its reader does not see the end.
+fn is_standard_error(end: &File) -> bool {
+    let identity = |of: rustix::io::Result<rustix::fs::Stat>| of.ok().map(|found| (found.st_dev, found.st_ino));
+    let errors = identity(rustix::fs::fstat(rustix::stdio::stderr()));
+    errors.is_some() && errors == identity(rustix::fs::fstat(end))
 }
 
 /// Whether the reader has closed, or closes within this time.

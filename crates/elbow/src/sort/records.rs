@@ -167,7 +167,7 @@ fn in_place(args: &SortArgs, name: &OsStr, options: &Options, format: Option<&Re
     match ended {
         Ok(summary) => watch.report(&summary),
         Err(error) => {
-            let begun = sort::is_unfinished(&RealStorage, &target).unwrap_or(true);
+            let begun = sort::is_unfinished(&RealStorage, &target).unwrap_or(false);
             let hint = if begun { resume_hint(&error, name) } else { None };
             watch.fail(&error, hint)
         }

@@ -382,5 +382,12 @@ fn what_cannot_be_consumed_is_refused_before_anything_is_given() {
     told("echo 123 > x; $ELBOW consume x --confirm 1 | cat")
         .assert_says(&["--confirm 1: that is the standard output, where the file goes"]);
     told("cat x").assert_says(&[]).assert_code(0);
+    let mixed = told("echo 123 > z; $ELBOW consume z 2>&1 | cat; ls z*");
+    assert!(
+        mixed.out.contains("standard error goes into the same pipe") && mixed.out.ends_with("z\n"),
+        "{mixed:?}"
+    );
+    let unpiped = told("echo 123 > n; $ELBOW consume n > out || true; ls n*");
+    assert!(unpiped.out == "n\n", "no checkpoint is left: {unpiped:?}");
     told("echo x > y; touch plain; $ELBOW consume y --confirm plain | cat").assert_says(&["--confirm plain: no pipe"]);
 }

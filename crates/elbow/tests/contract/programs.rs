@@ -92,6 +92,25 @@ fn a_report_may_lie_in_the_directory_of_the_job() {
     assert_eq!(fs::read(stage.path("work/old")).expect("the file"), b"new\n");
 }
 
+/// It was run again as long as nothing was stored, and what it does outside of the directory was done as often.
+#[test]
+fn a_command_that_has_nothing_to_store_is_not_run_again() {
+    let stage = Stage::new();
+    fs::create_dir(stage.path("other")).expect("a directory");
+    for on in [&[][..], &["--on", ".", "--on", "../other"]] {
+        let words = [
+            &["run"],
+            on,
+            &["--retry", "3", "--", "sh", "-c", "echo run >> ../count"],
+        ]
+        .concat();
+        stage.elbow(&words).assert_code(0);
+        let count = fs::read_to_string(stage.path("count")).expect("a count");
+        assert_eq!(count, "run\n", "{on:?}");
+        fs::remove_file(stage.path("count")).expect("a count");
+    }
+}
+
 #[test]
 fn a_report_is_written_however_the_run_ends() {
     let stage = Stage::new();

@@ -290,6 +290,61 @@ fn what_is_refused_after_another_directory_has_committed_is_kept_and_told() {
     }
 }
 
+/// The first directory has its record, and a step is refused for good: nobody can tell the command that nothing is stored.
+#[test]
+fn what_waits_for_a_directory_that_can_go_neither_on_nor_back_is_kept() {
+    for (options, outcome, content) in [(&[][..], "kept", "new\n"), (&["--no-keep"], "rolled_back", "old\n")] {
+        let test_dir =
+            TestDir::new("mkdir a b; mkdir a/x; echo old > b/state; for i in $(seq 40); do echo $i > a/x/f$i; done");
+        let below = test_dir.outside("below");
+        fs::rename(test_dir.work("a"), &below).expect("on one file system");
+        fs::create_dir(test_dir.work("a")).expect("a directory");
+        let slow = SlowOptions {
+            latency: Duration::from_millis(10),
+            concurrent: 1,
+            ..SlowOptions::default()
+        };
+        let slow = SlowFs::mount(&below, &test_dir.work("a"), &slow).expect("slow storage");
+        let report = test_dir.outside("report");
+        let on = ["--on", "a", "--on", "b", "--report", report.to_str().expect("UTF-8")];
+        let job = test_dir.start_job(&[&on, options].concat(), "rm a/x/f*; echo new > b/state");
+        wait_for("the commit of the first directory", || {
+            slow.pause();
+            // Some steps are done, which cannot be taken back then.
+            let left = fs::read_dir(below.join("x")).expect("a directory").count();
+            let is_half = (10..40).contains(&left);
+            if !is_half {
+                slow.resume();
+            }
+            is_half
+        });
+        let protect = |flag: &str| {
+            let done = std::process::Command::new("chattr")
+                .arg(flag)
+                .arg(below.join("x"))
+                .status();
+            assert!(done.expect("chattr").success());
+        };
+        protect("+i");
+        slow.resume();
+        let run = job.finish();
+        protect("-i");
+        run.assert_code(125);
+        let said = report_of(&test_dir);
+        let first = said["directories"][0]["outcome"].as_str().expect("an outcome");
+        if first == "unfinished" {
+            assert_eq!(said["directories"][1]["outcome"], outcome, "{}", run.err);
+        }
+        assert_eq!(first, "unfinished", "{}", run.err);
+        test_dir.elbow(&["recover", "a"]).assert_code(0);
+        if outcome == "kept" {
+            test_dir.elbow(&["resume", "b"]).assert_code(0);
+        }
+        assert_eq!(test_dir.content("b/state"), content.as_bytes());
+        test_dir.assert_no_staging();
+    }
+}
+
 /// Staging directories at the top of a directory.
 fn staging_in(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory)

@@ -321,6 +321,30 @@ fn directories_of_a_lower_layer_are_removed() {
     assert_eq!(names, ["moved", "new"]);
 }
 
+/// Each is looked at before any is committed, and to look copied what is written from the lower layer: so the second look took it for changed.
+#[test]
+fn files_of_a_lower_layer_are_written_in_two_directories_at_once() {
+    let place = tempfile::tempdir().expect("temporary directory");
+    let Some(overlay) = Overlay::over(place.path(), "mkdir a b; for d in a b; do printf old > $d/f; done") else {
+        return;
+    };
+    let run = Command::new(env!("CARGO_BIN_EXE_elbow"))
+        .args(["run", "--on", "a", "--on", "b", "--", "sh", "-ec"])
+        .arg("for d in a b; do printf new >> $d/f; chmod 640 $d/f; done")
+        .current_dir(overlay.work())
+        .output()
+        .expect("elbow run");
+    let err = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.status.code(), Some(0), "{err}");
+    for name in ["a/f", "b/f"] {
+        assert_eq!(
+            std::fs::read(overlay.work().join(name)).expect("a file"),
+            b"oldnew",
+            "{err}"
+        );
+    }
+}
+
 /// An overlayfs whose lower layer is an old tree.
 struct Overlay {
     place: std::path::PathBuf,

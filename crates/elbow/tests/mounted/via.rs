@@ -393,9 +393,8 @@ fn who_slept_longer_than_the_connection_lasts_finds_the_old_tree_or_the_new_and_
     moments.assert_both();
 }
 
-/// The far end runs as another user: a script becomes that one.
-#[test]
-fn another_users_machine_shows_the_users_files_as_own() {
+/// A directory on a machine where the far end runs as another user, number 1: a script becomes that one. And what names it.
+fn machine_of_another_user() -> (TempDir, String) {
     let dir = tempfile::Builder::new()
         .prefix("elbow-via-")
         .tempdir()
@@ -421,6 +420,78 @@ fn another_users_machine_shows_the_users_files_as_own() {
         std::os::unix::fs::chown(path(name), Some(1), Some(1)).expect("root");
     }
     let target = format!("ssh://box{}", path("far").display());
+    (dir, target)
+}
+
+/// It waits with the numbers that users have there, and not with those of who has brought it.
+#[test]
+fn what_could_not_be_committed_is_gone_on_with_there_as_well_as_here() {
+    let (dir, target) = machine_of_another_user();
+    let path = |name: &str| dir.path().join(name);
+    for is_there in [true, false] {
+        fs::write(path("far/mine"), "mine").expect("a file");
+        std::os::unix::fs::chown(path("far/mine"), Some(1), Some(1)).expect("root");
+        let script = "set -e; cd near; chmod 640 mine; setfacl -m u:0:rw mine; mkdir kept; echo x > kept/x
+            until ls -d \"$FAR\"/.elbow-*/*; do sleep 0.05; done; chattr +i \"$FAR\"";
+        let script = format!("FAR={}; {script}", path("far").display());
+        let run = start(dir.path(), &["--via", &target], &script).finish();
+        let freed = Command::new("chattr").arg("-i").arg(path("far")).status();
+        assert!(freed.expect("chattr").success());
+        assert!(run.err.contains("kept"), "{}", run.err);
+        let program = if is_there {
+            path("elbow")
+        } else {
+            env!("CARGO_BIN_EXE_elbow").into()
+        };
+        let mut resume = match is_there {
+            true => Command::new("setpriv"),
+            false => Command::new(&program),
+        };
+        match is_there {
+            true => resume
+                .args(["--reuid=1", "--regid=1", "--clear-groups", "--inh-caps=-all"])
+                .arg(&program)
+                .arg("resume")
+                .arg(path("far")),
+            false => resume
+                .env("ELBOW_SSH", path("via"))
+                .arg("resume")
+                .args(["--via", &target])
+                .arg(path("near")),
+        };
+        let resumed = resume.current_dir("/").output().expect("an end");
+        let said = String::from_utf8_lossy(&resumed.stderr);
+        assert!(resumed.status.success(), "there: {is_there}: {said}");
+        let owner = |name: &str| {
+            path(name)
+                .metadata()
+                .map(|found| (found.uid(), found.gid()))
+                .expect("it is there")
+        };
+        assert_eq!(
+            (owner("far/mine"), owner("far/kept/x")),
+            ((1, 1), (1, 1)),
+            "there: {is_there}"
+        );
+        let listed = Command::new("getfacl")
+            .arg("-cn")
+            .arg(path("far/mine"))
+            .output()
+            .expect("getfacl");
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        assert!(
+            listed.contains("user:1:rw-\n") && !listed.contains("user:0:"),
+            "there: {is_there}: {listed}"
+        );
+        fs::remove_dir_all(path("far/kept")).expect("it is there");
+        fs::remove_file(path("far/mine")).expect("it is there");
+    }
+}
+
+#[test]
+fn another_users_machine_shows_the_users_files_as_own() {
+    let (dir, target) = machine_of_another_user();
+    let path = |name: &str| dir.path().join(name);
     let script = "set -e; cd near; stat -c '%u %g' old > \"$OUT/seen\"; echo more >> old; mkdir new; echo x > new/x; stat -c '%u %g' new/x >> \"$OUT/seen\"";
     let run = start(dir.path(), &["--via", &target], script).finish();
     run.assert_code(0);

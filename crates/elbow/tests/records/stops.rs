@@ -70,6 +70,15 @@ fn nothing_reads_or_overwrites_a_file_whose_sort_in_place_is_not_finished() {
         ["data", "data.elbow-sort", "link", "other"].map(str::to_owned)
     );
 
+    // A copy of both, as of a backup: what it lacks lies in the runs.
+    let copies = std::process::Command::new("sh")
+        .args(["-c", "mkdir copy && cp -a data data.elbow-sort copy"])
+        .current_dir(&testbed.dir)
+        .status();
+    assert!(copies.expect("sh").success());
+    let copy = testbed.sort(&[&ORDER[..], &["-o", "out", "copy/data"]].concat());
+    assert!(copy.code == 2 && copy.err.contains(message), "{copy:?}");
+
     // Another file of the name is no part of that sort.
     std::fs::rename(testbed.path("data"), testbed.path("kept")).expect("another name");
     testbed.write("data", &megabytes(1, 7));
@@ -80,6 +89,36 @@ fn nothing_reads_or_overwrites_a_file_whose_sort_in_place_is_not_finished() {
     testbed.resume().assert_code(0);
     assert!(testbed.read("data").is_sorted_as(&input));
     testbed.sort(&["-o", "out", "data"]).assert_code(0);
+}
+
+/// What has no name to look beside, or lies where nobody may look, is sorted as by sort(1).
+#[test]
+fn what_cannot_have_a_sort_in_place_beside_it_is_sorted() {
+    let testbed = Testbed::with(b"b\na\n");
+    let elbow = crate::testbed::ELBOW;
+    let long = "n".repeat(250);
+    for script in [
+        format!("exec 3<data; rm data; {elbow} sort /dev/fd/3"),
+        format!("exec 3<>data; rm data; {elbow} sort -o /dev/fd/3 /dev/fd/3; cat /dev/fd/3"),
+        format!("cp data {long}; {elbow} sort {long}"),
+        format!("cp data {long}; {elbow} sort -o {long} {long}; cat {long}"),
+        format!("mkdir data.elbow-sort; {elbow} sort data"),
+        format!(
+            "mkdir data.elbow-sort; truncate -s 15T data.elbow-sort/manifest || truncate -s 1T data.elbow-sort/manifest; {elbow} sort data || echo refused"
+        ),
+        format!("mkdir data.elbow-sort; mkfifo data.elbow-sort/manifest; {elbow} sort data || echo refused"),
+    ] {
+        testbed.write("data", b"b\na\n");
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &script]).current_dir(&testbed.dir);
+        let said = Said::of(&shell.output().expect("an end"));
+        let is_refused = said.out == b"refused\n" && said.err.contains("manifest");
+        assert!(
+            said.code == 0 && (said.out == b"a\nb\n" || is_refused),
+            "{script}: {said:?}"
+        );
+        let _ = std::fs::remove_dir_all(testbed.path("data.elbow-sort"));
+    }
 }
 
 /// A comparison of megabytes that does not print them.
