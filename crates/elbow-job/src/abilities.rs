@@ -34,8 +34,6 @@ const SIZE_STEPS: [u64; 2] = [(1 << 44) - 4096, i64::MAX as u64];
 const XATTRS_EVERYWHERE_BYTES: u64 = 1000;
 /// Tried first: who takes this takes all that Linux lets anybody set.
 const XATTRS_MANY_BYTES: u64 = 60_000;
-/// Sizes in between are tried in steps of this.
-const XATTRS_STEP_BYTES: u64 = 16;
 /// What an attribute takes beside its name and value (ext4, on disk).
 const XATTR_OVERHEAD_BYTES: u64 = 16;
 /// Targets of symbolic links up to this many bytes can be had everywhere: XFS, and ext4 with blocks of 1 KiB, take one more.
@@ -153,7 +151,7 @@ impl Abilities {
         match self.answers.get(&many) {
             None => Err(many),
             Some(Ok(())) => Ok(Ok(())),
-            Some(Err(_)) => self.ask_exactly(&Ability::XattrBytes(bytes.next_multiple_of(XATTRS_STEP_BYTES))),
+            Some(Err(_)) => self.ask_exactly(&Ability::XattrBytes(bytes)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use elbow_file::{FileType, Handle, Time};
+use elbow_file::{FileType, Handle, Stat, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::api::Ino;
@@ -45,6 +45,38 @@ pub(crate) enum Node {
     Dir,
     Symlink(OsString),
     Special(FileType, u64),
+}
+
+/// An old object that gets another name, as the job saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LinkedObject {
+    pub(crate) kind: FileType,
+    pub(crate) ino: u64,
+    pub(crate) size: u64,
+    pub(crate) mtime: Time,
+}
+
+impl LinkedObject {
+    pub(crate) fn of(seen: &Stat) -> Self {
+        Self {
+            kind: seen.kind,
+            ino: seen.ino,
+            size: seen.size,
+            mtime: seen.mtime,
+        }
+    }
+
+    /// It is that object, whatever was written to it since; where inode numbers do not last, one to which nothing was.
+    pub(crate) fn is(&self, now: &Stat, keeps_inos: impl FnOnce() -> bool) -> bool {
+        let (is_ino, is_content) = (self.ino == now.ino, (self.size, self.mtime) == (now.size, now.mtime));
+        let is_one = match (is_ino, is_content) {
+            (true, true) => true,
+            (false, false) => false,
+            (true, false) => keeps_inos(),
+            (false, true) => !keeps_inos(),
+        };
+        is_one && self.kind == now.kind
+    }
 }
 
 /// What a fill is written to.
@@ -105,6 +137,8 @@ pub(crate) enum Action<H = Handle, F = Fill> {
     Link {
         from: StorageName<H>,
         to: StorageName<H>,
+        /// What an old object is known by: somebody else may have put another one there.
+        seen: Option<LinkedObject>,
     },
     /// Anything but a directory.
     Remove {
@@ -163,9 +197,10 @@ impl<H, F> Action<H, F> {
                 to: to.with(handle)?,
                 clobbers: *clobbers,
             },
-            Self::Link { from, to } => Action::Link {
+            Self::Link { from, to, seen } => Action::Link {
                 from: from.with(handle)?,
                 to: to.with(handle)?,
+                seen: *seen,
             },
             Self::Remove { at, keep_open } => Action::Remove {
                 at: at.with(handle)?,
@@ -196,7 +231,7 @@ impl<H, F> Action<H, F> {
                 target: FillTarget::Named(at),
                 ..
             } => [Some(&at.route), None],
-            Self::Move { from, to, .. } | Self::Link { from, to } => [Some(&from.route), Some(&to.route)],
+            Self::Move { from, to, .. } | Self::Link { from, to, .. } => [Some(&from.route), Some(&to.route)],
             Self::ProbeModes { .. } | Self::ProbeLinks { .. } | Self::Fill { .. } => [None, None],
         };
         routes.into_iter().flatten()
@@ -213,7 +248,7 @@ impl<H, F> Action<H, F> {
                 target: FillTarget::Named(at),
                 ..
             } => [Some(at), None],
-            Self::Move { from, to, .. } | Self::Link { from, to } => [Some(from), Some(to)],
+            Self::Move { from, to, .. } | Self::Link { from, to, .. } => [Some(from), Some(to)],
             Self::Stage { .. } | Self::ProbeModes { .. } | Self::ProbeLinks { .. } | Self::Fill { .. } => [None, None],
         };
         names.into_iter().flatten().map(|at| &at.key)

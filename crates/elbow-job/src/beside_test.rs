@@ -48,6 +48,62 @@ fn a_job_whose_storage_stalls_in_its_first_moment_is_not_taken_for_dead() {
     assert!(temp.path().join("new").exists() && !has_staging(temp.path()));
 }
 
+/// Somebody replaces an old file before it gets the name that the command has given it: that was the name of the other file, with exit 0.
+#[test]
+fn what_others_have_put_in_its_place_gets_no_other_name() {
+    for publish in [Publish::Staged, Publish::Eager] {
+        for (replace, is_other) in [
+            ("echo new > n; mv n f", true),
+            ("rm f; ln -s /etc/passwd f", true),
+            ("rm f; mkfifo f", true),
+            ("echo more >> f", false),
+            ("chmod 600 f", false),
+        ] {
+            let temp = scratch();
+            std::fs::write(temp.path().join("f"), "old\n").unwrap();
+            let job = begin(Arc::new(RealStorage), temp.path(), publish);
+            job.by_hand(true);
+            InJob(&job).run(&Op::Link("f".into(), "snap".into())).unwrap();
+            let mut shell = std::process::Command::new("sh");
+            let done = shell.args(["-ec", replace]).current_dir(temp.path()).status();
+            assert!(done.unwrap().success());
+            job.by_hand(false);
+            let outcome = job.commit(&mut |_| {});
+            let what = format!("{publish:?}, {replace}: {outcome:?}");
+            match outcome {
+                Ok(Outcome::RolledBack(_)) => assert!(is_other && !temp.path().join("snap").exists(), "{what}"),
+                Ok(Outcome::Committed) => assert!(!is_other && temp.path().join("snap").exists(), "{what}"),
+                _ => panic!("{what}"),
+            }
+            assert!(!has_staging(temp.path()), "{what}");
+        }
+    }
+}
+
+/// Where a directory was in which a job has published something at once, there is a file: the job could be ended by nobody.
+#[test]
+fn a_directory_in_whose_place_others_put_something_else_holds_up_no_end() {
+    for (replace, commits) in ["rm -r d; echo file > d", "rm -r d; ln -s /etc d"]
+        .into_iter()
+        .flat_map(|replace| [(replace, true), (replace, false)])
+    {
+        let temp = scratch();
+        std::fs::create_dir(temp.path().join("d")).unwrap();
+        let job = begin(Arc::new(RealStorage), temp.path(), Publish::Eager);
+        InJob(&job).run(&Op::Create("d/n".into())).unwrap();
+        job.shared.drain(&mut |_| {}).unwrap();
+        let mut shell = std::process::Command::new("sh");
+        let done = shell.args(["-ec", replace]).current_dir(temp.path()).status();
+        assert!(done.unwrap().success());
+        let ended = match commits {
+            true => job.commit(&mut |_| {}),
+            false => job.roll_back(false, &mut |_| {}),
+        };
+        assert!(ended.is_ok(), "{replace}: {ended:?}");
+        assert!(!has_staging(temp.path()), "{replace}");
+    }
+}
+
 fn drained(dir: &Path, operations: &[Op]) -> Job {
     let job = begin(Arc::new(RealStorage), dir, Publish::Staged);
     for op in operations {

@@ -123,11 +123,23 @@ impl Executor<'_> {
                 let (from, to) = ((&a, &*from.key.name), (&b, &*to.key.name));
                 lost_answers::rename(self.storage, from, to, RenameMode::Replace)?;
             }
-            Action::Link { from, to } => {
+            Action::Link { from, to, seen } => {
                 let (a, b) = (self.open(&from.route, done)?, self.open(&to.route, done)?);
                 self.note_visible(to)?;
                 done.calls += 1;
-                lost_answers::link(self.storage, (&a, &*from.key.name), (&b, &*to.key.name))?;
+                let to = (&b, &*to.key.name);
+                lost_answers::link(self.storage, (&a, &*from.key.name), to)?;
+                let keeps_inos = || {
+                    self.storage
+                        .file_system_traits(&b)
+                        .is_ok_and(|traits| traits.keeps_inos)
+                };
+                if let Some(seen) = seen
+                    && !seen.is(&self.storage.stat(to.0, to.1)?, keeps_inos)
+                {
+                    self.storage.unlink(to.0, to.1)?;
+                    return Err(Errno::STALE);
+                }
             }
             Action::Remove { at, keep_open } => self.remove(at, *keep_open, done)?,
             Action::RemoveDir { at } => {

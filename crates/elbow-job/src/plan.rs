@@ -19,7 +19,7 @@ use std::ffi::{OsStr, OsString};
 use elbow_file::FileType;
 
 use crate::abilities::Modes;
-use crate::action::{Action, FillTarget, NewAttrs, Node};
+use crate::action::{Action, FillTarget, LinkedObject, NewAttrs, Node};
 use crate::api::Ino;
 use crate::graph::Graph;
 use crate::model::{
@@ -272,10 +272,13 @@ impl Planner<'_> {
                 clobbers,
             }),
             None => {
-                let from = self.inodes.at(ino).placed()[0].clone();
+                let inode = self.inodes.at(ino);
+                let from = inode.placed()[0].clone();
+                let seen = inode.old.as_ref().and_then(|old| old.seen);
                 act(Action::Link {
                     from: self.storage_name(&from),
                     to,
+                    seen: seen.as_ref().map(LinkedObject::of),
                 })
             }
         }

@@ -92,24 +92,27 @@ pub enum ConnectError {
     },
 }
 
-/// Greets the far end, and hears whether it can do what is asked for. `host` names it in errors.
-///
-/// # Errors
-/// Why it cannot.
-pub(crate) fn greet(host: &str, from: &mut impl Read, to: &mut impl Write) -> Result<(), ConnectError> {
-    let broken = |error| ConnectError::Broken {
-        host: host.to_owned(),
-        error,
-    };
+/// Says the first words to a far end.
+pub(crate) fn hail(to: &mut impl Write) -> io::Result<()> {
     let near = NearUser::of_this_process();
     let greeting = Greeting {
         version: VERSION,
         uid: near.uid,
         gid: near.gid,
     };
-    to.write_all(&MAGIC)
-        .and_then(|()| frame::encode(&greeting, &Content::NONE)?.write(to, UNANSWERED, &Content::NONE))
-        .map_err(broken)?;
+    to.write_all(&MAGIC)?;
+    frame::encode(&greeting, &Content::NONE)?.write(to, UNANSWERED, &Content::NONE)
+}
+
+/// Hears whether the far end, which was greeted, can do what is asked for. `host` names it in errors.
+///
+/// # Errors
+/// Why it cannot.
+pub(crate) fn welcomed(host: &str, from: &mut impl Read) -> Result<(), ConnectError> {
+    let broken = |error| ConnectError::Broken {
+        host: host.to_owned(),
+        error,
+    };
     let mut magic = [0; MAGIC.len()];
     let read = frame::read_some(from, &mut magic).map_err(broken)?;
     if read == 0 {

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 use url::{ParseError, Url};
 
-use crate::greet::ConnectError;
+use crate::greet::{ConnectError, hail};
 use crate::link::Link;
 use crate::sftp::{Session, SftpStorage};
 use crate::storage::RemoteStorage;
@@ -234,9 +234,11 @@ impl Ssh {
     /// # Errors
     /// Why there is no connection.
     pub fn connect(target: &SshTarget, root: &Path, login: &Login) -> Result<(RemoteStorage, Self), ConnectError> {
-        let (mut ssh, from, to) = Self::start(elbow_command(target, root, login), login)?;
+        let (mut ssh, from, mut to) = Self::start(elbow_command(target, root, login), login)?;
+        // Where an account is for SFTP alone, its server says nothing before it hears something, which ends it here.
+        let _ = hail(&mut to);
         ssh.wait_for(&from, target, login)?;
-        match ssh.unless_ended(login, || RemoteStorage::connect(&target.to_string(), from, to)) {
+        match ssh.unless_ended(login, || RemoteStorage::of_hailed(&target.to_string(), from, to)) {
             Ok(storage) => {
                 if login.compresses {
                     storage.link().compress();

@@ -10,7 +10,7 @@ use elbow_file::{
 };
 
 use crate::call::{Answer, Call};
-use crate::greet::{ConnectError, greet};
+use crate::greet::{ConnectError, hail, welcomed};
 use crate::link::{Answered, Link, Remote};
 use crate::message::{Id, Request};
 use crate::read_ahead::KeptReads;
@@ -37,10 +37,23 @@ impl RemoteStorage {
     /// There is no far end of this version, or it cannot serve what was asked for.
     pub fn connect(
         host: &str,
-        mut from: impl Read + Send + 'static,
+        from: impl Read + Send + 'static,
         mut to: impl Write + Send + 'static,
     ) -> std::result::Result<Self, ConnectError> {
-        greet(host, &mut from, &mut to)?;
+        hail(&mut to).map_err(|error| ConnectError::Broken {
+            host: host.to_owned(),
+            error,
+        })?;
+        Self::of_hailed(host, from, to)
+    }
+
+    /// The same where the first words were said.
+    pub(crate) fn of_hailed(
+        host: &str,
+        mut from: impl Read + Send + 'static,
+        to: impl Write + Send + 'static,
+    ) -> std::result::Result<Self, ConnectError> {
+        welcomed(host, &mut from)?;
         let link = Link::start(from, to).map_err(|error| ConnectError::Broken {
             host: host.to_owned(),
             error,

@@ -35,7 +35,7 @@ use super::record::{
 use super::tree::Tree;
 use crate::action::NewAttrs;
 use crate::behaviours;
-use crate::closed::{OWNER_ALL, is_closed};
+use crate::closed::{self, OWNER_ALL, is_closed};
 use crate::execute::set_attributes;
 use crate::job_files::{DEPARTED, DONE, LATE, NAMED, RECORD};
 use crate::lost_answers::{self, Name};
@@ -323,9 +323,10 @@ impl<'a> Apply<'a> {
     }
 
     fn remove_part(&self, dir: &Path, part: &OsStr) -> StepResult {
-        match none_if_missing(self.tree.dir(dir))? {
-            Some(dir) => Ok(remove_part(&self.tree, &dir, part, self.counter)?),
-            None => Ok(()),
+        match self.tree.dir(dir) {
+            // Somebody has put something else there.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
+            dir => Ok(remove_part(&self.tree, &dir?, part, self.counter)?),
         }
     }
 
@@ -483,14 +484,31 @@ impl<'a> Apply<'a> {
         })
     }
 
-    /// Renames an old object for a hidden name. A directory that its owner may not write can go to another directory only
-    /// after its mode was opened, which the command had done.
+    /// Renames an old object for a hidden name.
     fn rename_old(&self, dir: &Handle, name: &OsStr, there: &Handle, slot: &OsStr) -> Result<(), Errno> {
-        let rename = || lost_answers::rename(self.storage(), (dir, name), (there, slot), RenameMode::Replace);
+        let (from, to) = ((dir, name), (there, slot));
+        self.rename_opened(from, to, || {
+            lost_answers::rename(self.storage(), from, to, RenameMode::Replace)
+        })
+    }
+
+    /// Renames by a call. A directory that its owner may not write can go to another directory only while its mode is open: one that the command had
+    /// opened is by now, and any other has its mode wherever it is then.
+    fn rename_opened(&self, from: Name<'_>, to: Name<'_>, rename: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
         match rename() {
-            Err(Errno::ACCESS) if self.open_mode(dir, name)? => rename(),
-            other => other,
+            Err(Errno::ACCESS) => {}
+            other => return other,
         }
+        let storage = self.storage();
+        let now = storage.stat(from.0, from.1)?;
+        if now.kind != elbow_file::FileType::Dir || !is_closed(now.mode) {
+            return Err(Errno::ACCESS);
+        }
+        storage.chmod(from.0, from.1, now.mode | OWNER_ALL)?;
+        let renamed = rename();
+        let (dir, name) = if renamed.is_ok() { to } else { from };
+        storage.chmod(dir, name, now.mode)?;
+        renamed
     }
 
     /// Gives the owner of a directory all rights in it; `false`: it has them already, or it is no directory.
@@ -593,7 +611,23 @@ impl<'a> Apply<'a> {
         if placement.from != PlacementSource::Staged && is_others()? {
             return Err(OF_OTHERS);
         }
-        self.rename_to_free(from, to, made)
+        self.rename_to_free(from, to, made).or_else(|refusal| {
+            // The command had opened the directory, and closed it after its last change: so do we, at last. One that somebody else has closed since is left as
+            // it is.
+            let sets_mode = || placement.to.parent().is_some_and(|dir| self.sets_mode_of(dir));
+            let is_closed = matches!(refusal, Refusal::Errno(Errno::ACCESS)) && sets_mode();
+            match is_closed && self.open_mode(to.0, OsStr::new("."))? {
+                true => self.rename_to_free(from, to, made),
+                false => Err(refusal),
+            }
+        })
+    }
+
+    /// The record gives a directory of this path, before the first step or after the last, another mode.
+    fn sets_mode_of(&self, dir: &Path) -> bool {
+        let before = &self.record.before.objects;
+        let mut set = self.record.attributes.iter().filter(|set| set.attrs.mode.is_some());
+        set.any(|set| set.path == dir || before.get(&set.path).is_some_and(|before| before == dir))
     }
 
     /// Where a placement has both its names: can only an attempt before this one have given it the second? Renames that take no flags
@@ -644,15 +678,18 @@ impl<'a> Apply<'a> {
     fn rename_to_free(&self, from: Name<'_>, to: Name<'_>, made: &AtomicBool) -> StepResult {
         match self.rename_noreplace(from, to, made) {
             Err(Errno::EXIST | Errno::NOTEMPTY) => Err(OF_OTHERS),
-            // The command had opened it, and closed it after its last change: so do we, at last.
-            Err(Errno::ACCESS) if self.open_mode(to.0, OsStr::new("."))? => Ok(self.rename_noreplace(from, to, made)?),
             other => Ok(other?),
         }
     }
 
-    /// The same for what had that name before.
+    /// The same for what had that name before, also in a directory that is closed by now: whoever has closed it finds it closed.
     pub(super) fn rename_back(&self, from: Name<'_>, to: Name<'_>) -> StepResult {
-        self.rename_to_free(from, to, &AtomicBool::default())
+        let made = AtomicBool::default();
+        let rename = || self.rename_opened(from, to, || self.rename_noreplace(from, to, &made));
+        match closed::change_names(self.storage(), to.0, |_| Ok(()), rename) {
+            Err(Errno::EXIST | Errno::NOTEMPTY) => Err(OF_OTHERS),
+            other => Ok(other?),
+        }
     }
 
     fn rename_noreplace(&self, from: Name<'_>, to: Name<'_>, made: &AtomicBool) -> Result<(), Errno> {

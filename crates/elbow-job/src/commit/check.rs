@@ -19,13 +19,13 @@ use serde::{Deserialize, Serialize};
 use super::failure::failure;
 use super::record::{AttributeChange, Expected, Record, RecordedObject};
 use super::tree::Tree;
-use crate::action::NewAttrs;
+use crate::action::{LinkedObject, NewAttrs};
 use crate::api::Ino;
 use crate::clock::clock;
 use crate::closed::{OWNER_ALL, is_closed};
 use crate::execute::SET_GROUP_ID;
 use crate::found::read_journal;
-use crate::model::{ACCESS_ACL, Inode, Model};
+use crate::model::{ACCESS_ACL, EntryKey, Inode, Model};
 use crate::os_path;
 use crate::ownership::{Ownership, OwnershipCheck};
 use crate::parallel::parallel;
@@ -68,6 +68,7 @@ impl Known for RecordedObject {
 /// What is in it could not be taken out of it any more, after all else is published.
 const GIVEN_AWAY: &str = "the job removes it, but its owner or mode was changed";
 const RIGHTS_CHANGED: &str = "its owner or mode was changed";
+const LINK_REPLACED: &str = "it was replaced, and the job gives it another name";
 const REPLACED: &str = "it was replaced, or its attributes or links were changed";
 
 fn differs(kind: FileType, (size, mtime): (u64, Time), now: &Stat) -> Option<&'static str> {
@@ -151,6 +152,7 @@ fn remember((path, expected): (PathBuf, Expected<Stat>)) -> (PathBuf, Expected<R
         Expected::Names(names) => Expected::Names(names),
         Expected::Absent => Expected::Absent,
         Expected::Attributes(change) => Expected::Attributes(change),
+        Expected::Linked(linked) => Expected::Linked(linked),
     };
     (path, expected)
 }
@@ -257,6 +259,9 @@ fn expectations(model: &Model, hidden: bool) -> Vec<(PathBuf, Expected<Stat>)> {
                 expect_old(model, ino, inode, &mut all);
             }
         }
+        if let Some((path, linked)) = linked(model, inode) {
+            all.push((path, Expected::Linked(linked)));
+        }
         for key in inode.names() {
             let is_new_name = !inode.old.as_ref().is_some_and(|old| old.had_name(key.dir, &key.name));
             if is_new_name
@@ -269,6 +274,15 @@ fn expectations(model: &Model, hidden: bool) -> Vec<(PathBuf, Expected<Stat>)> {
         }
     }
     all
+}
+
+/// Where an old object is expected that gets another name and is the same otherwise.
+fn linked(model: &Model, inode: &Inode) -> Option<(PathBuf, LinkedObject)> {
+    let old = inode.old.as_ref().filter(|_| !inode.is_dir() && !is_changed(inode))?;
+    let is_new = |key: &EntryKey| !old.had_name(key.dir, &key.name);
+    let key = old.names().first().filter(|_| inode.names().iter().any(is_new))?;
+    let path = model.inodes.old_path(key.dir).join(&*key.name);
+    Some((path, LinkedObject::of(old.seen.as_ref()?)))
 }
 
 fn is_changed(inode: &Inode) -> bool {
@@ -341,6 +355,7 @@ fn check<T: Known>(
         Expected::Same(seen) => check_same(tree, path, seen, is_emptied).map(|found| found.map(Difference::Changed)),
         Expected::Names(names) => check_names(tree, path, names, own.part),
         Expected::Absent => check_absent(tree, path).map(|found| found.map(Difference::Changed)),
+        Expected::Linked(linked) => check_linked(tree, path, linked).map(|found| found.map(Difference::Changed)),
         Expected::Attributes(change) => {
             check_attributes(tree, path, change, own.job).map(|found| found.map(Difference::Changed))
         }
@@ -360,6 +375,14 @@ fn check_same(tree: &Tree<'_>, path: &Path, seen: &impl Known, is_emptied: bool)
     let now = tree.storage.stat_uncached(&dir, &name)?;
     let given_away = (is_emptied && seen.is_others_now(&now)).then_some(GIVEN_AWAY);
     Ok(seen.difference(&now).or(given_away).map(str::to_owned))
+}
+
+fn check_linked(tree: &Tree<'_>, path: &Path, linked: &LinkedObject) -> Result<Option<String>, Errno> {
+    let (dir, name) = tree.parent_of(path)?;
+    let now = tree.storage.stat_uncached(&dir, &name)?;
+    let traits = || tree.storage.file_system_traits(&tree.root);
+    let is_one = linked.is(&now, || traits().is_ok_and(|traits| traits.keeps_inos));
+    Ok((!is_one).then(|| LINK_REPLACED.to_owned()))
 }
 
 fn check_attributes(

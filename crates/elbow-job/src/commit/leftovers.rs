@@ -75,7 +75,11 @@ pub(crate) fn remove_leftovers(
 
 /// Removes what has its own name already.
 fn remove_visible(tree: &Tree<'_>, paths: &[PathBuf], counter: &StepCounter) -> Result<(), (PathBuf, Errno)> {
-    let places = parallel(paths, tree.threads, |path| none_if_missing(tree.parent_of(path)));
+    let places = parallel(paths, tree.threads, |path| match tree.parent_of(path) {
+        // Somebody has put something else there.
+        Err(Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        place => none_if_missing(place),
+    });
     let mut tops = Vec::new();
     let mut found = Ok(());
     for (path, place) in paths.iter().zip(places) {

@@ -14,7 +14,7 @@ use elbow_file::{Errno, FileType, Stat, Storage, Time, renumber_acl};
 use elbow_ranges::RangeSet;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
-use crate::action::NewAttrs;
+use crate::action::{LinkedObject, NewAttrs};
 use crate::found::Unread;
 use crate::staging::{check_path, put_path, put_time, take_path, take_time};
 use crate::step_counter::StepCounter;
@@ -22,7 +22,7 @@ use crate::step_counter::StepCounter;
 pub(crate) const MAGIC: [u8; 8] = *b"ELBOWCMT";
 /// The second has nothing on what must still be so when a job that was kept goes on, the third nothing on reserved space, and no [`Slot::At`]. Beside the
 /// fourth lie undo logs that do not say what has arrived, beside the fifth all patch files in the job's own directory. The sixth has no
-/// [`Expected::Attributes`], the seventh does not say what they become.
+/// [`Expected::Attributes`], the seventh does not say what they become, and has no [`Expected::Linked`].
 const VERSIONS: std::ops::RangeInclusive<u16> = 2..=8;
 const FIRST_WITH_EXPECTATIONS: u16 = 3;
 const FIRST_WITH_RESERVED: u16 = 4;
@@ -149,6 +149,8 @@ pub(crate) enum Expected<T> {
     Absent,
     /// An object with these attributes.
     Attributes(Box<AttributeChange>),
+    /// The object that gets another name, whatever it has become.
+    Linked(LinkedObject),
 }
 
 /// What is set of an object that was there before.
@@ -168,7 +170,7 @@ impl<T> Expected<T> {
                 renumber(&mut change.before, &owner);
                 renumber(&mut change.after, &owner);
             }
-            Self::Names(_) | Self::Absent => {}
+            Self::Names(_) | Self::Absent | Self::Linked(_) => {}
         }
     }
 }
@@ -428,6 +430,13 @@ fn put_expected(out: &mut Writer, expected: &[(PathBuf, Expected<RecordedObject>
                 put_attrs(out, &change.before);
                 put_attrs(out, &change.after);
             }
+            Expected::Linked(linked) => {
+                out.u8(5);
+                put_kind(out, linked.kind);
+                out.varint(linked.ino);
+                out.varint(linked.size);
+                put_time(out, linked.mtime);
+            }
         }
     });
 }
@@ -453,6 +462,12 @@ fn take_expected(from: &mut Reader<'_>) -> Result<Vec<(PathBuf, Expected<Recorde
                 before: take_attrs(from)?,
                 after: take_attrs(from)?,
             })),
+            5 => Expected::Linked(LinkedObject {
+                kind: take_kind(from)?,
+                ino: from.varint()?,
+                size: from.varint()?,
+                mtime: take_time(from)?,
+            }),
             _ => {
                 return Err(DecodeError::BadValue {
                     at,
@@ -493,24 +508,29 @@ pub(super) const FILE_TYPES: [FileType; 7] = [
     FileType::BlockDevice,
 ];
 
+pub(super) fn put_kind(out: &mut Writer, kind: FileType) {
+    out.u8(FILE_TYPES.iter().position(|known| *known == kind).unwrap_or_default() as u8);
+}
+
+pub(super) fn take_kind(from: &mut Reader<'_>) -> Result<FileType, DecodeError> {
+    let at = from.offset();
+    let kind = FILE_TYPES.get(usize::from(from.u8()?)).copied();
+    kind.ok_or(DecodeError::BadValue {
+        at,
+        what: "an unknown kind of object",
+    })
+}
+
 fn put_seen(out: &mut Writer, seen: &ObservedState) {
-    out.u8(FILE_TYPES
-        .iter()
-        .position(|kind| *kind == seen.kind)
-        .unwrap_or_default() as u8);
+    put_kind(out, seen.kind);
     out.varint(seen.size);
     put_time(out, seen.mtime);
     out.varint(seen.ino);
 }
 
 fn take_seen(from: &mut Reader<'_>) -> Result<ObservedState, DecodeError> {
-    let at = from.offset();
-    let kind = FILE_TYPES.get(usize::from(from.u8()?)).copied();
     Ok(ObservedState {
-        kind: kind.ok_or(DecodeError::BadValue {
-            at,
-            what: "an unknown kind of object",
-        })?,
+        kind: take_kind(from)?,
         size: from.varint()?,
         mtime: take_time(from)?,
         ino: from.varint()?,
@@ -704,6 +724,12 @@ mod tests {
             ..NewAttrs::default()
         };
         let change = AttributeChange { before: attrs, after };
+        let linked = LinkedObject {
+            kind: FileType::Symlink,
+            ino: u64::MAX,
+            size: 7,
+            mtime: Time::default(),
+        };
         let pairs = BTreeMap::from([
             ("".into(), "".into()),
             ("a/b".into(), "b".into()),
@@ -715,6 +741,7 @@ mod tests {
                 ("a/b".into(), Expected::Same(was)),
                 ("b".into(), Expected::Absent),
                 ("c".into(), Expected::Attributes(Box::new(change))),
+                ("d".into(), Expected::Linked(linked)),
             ],
             before: OriginalPaths {
                 objects: pairs.clone(),

@@ -136,7 +136,9 @@ impl Shared {
             Err(errno) => Marking::Refused {
                 errno,
                 // What was published eagerly cannot be hidden by who finds it.
-                is_safe: self.options.publish == Publish::Staged && (synced.is_ok() || self.is_cut_off(&job)),
+                is_safe: self.options.publish == Publish::Staged
+                    && errno != Errno::NOENT // its directory is gone, and nobody finds it there
+                    && (synced.is_ok() || self.is_cut_off(&job)),
             },
         }
     }

@@ -26,7 +26,10 @@ use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
 use rustix::fs::{Mode, OFlags};
 
-use super::record::{FILE_TYPES, Record, put_all, put_attrs, put_option, take_all, take_attrs, take_name, take_option};
+use super::record::{
+    FILE_TYPES, Record, put_all, put_attrs, put_kind, put_option, take_all, take_attrs, take_kind, take_name,
+    take_option,
+};
 use crate::action::{NewAttrs, Node};
 use crate::clock::clock;
 use crate::job_files::{BIRTH_LOOKS, BIRTH_PAUSE};
@@ -601,19 +604,6 @@ fn take_elsewhere(from: &mut Reader<'_>) -> Result<Elsewhere, DecodeError> {
         machine: machine.map_err(|_| DecodeError::BadValue { at, what })?,
         path: OsString::from_vec(from.bytes()?.to_vec()).into(),
     })
-}
-
-fn put_kind(out: &mut Writer, kind: FileType) {
-    out.u8(FILE_TYPES.iter().position(|known| *known == kind).unwrap_or_default() as u8);
-}
-
-fn take_kind(from: &mut Reader<'_>) -> Result<FileType, DecodeError> {
-    let at = from.offset();
-    let what = "a kind of object that there is not";
-    FILE_TYPES
-        .get(usize::from(from.u8()?))
-        .copied()
-        .ok_or(DecodeError::BadValue { at, what })
 }
 
 fn put_position(out: &mut Writer, position: &Position) {

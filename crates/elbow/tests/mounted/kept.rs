@@ -1,6 +1,7 @@
 //! Results that a command has earned and the storage refuses to publish: they are kept out of sight, and `elbow resume` goes on with
 //! them when the cause is gone.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -410,6 +411,43 @@ fn results_wait_below_a_directory_that_the_user_may_not_look_into() {
         at_it(open);
         test_dir.elbow(&["recover", "."]).assert_code(0);
         test_dir.assert_seen_from_outside_as(&before);
+        test_dir.assert_no_staging();
+    }
+}
+
+/// Whoever made a directory read-only while a job ran found it writable again when the job had committed, without a word.
+#[test]
+fn what_others_close_while_a_job_runs_stays_closed() {
+    for (mode, script) in [
+        (0o555, "printf n > d/n"),
+        (0o500, "mkdir d/n"),
+        (0o555, "mv top d/"),
+        (0o555, "mv sub/g d/"),
+    ] {
+        let test_dir = as_user(TestDir::new(&format!(
+            "mkdir d sub; printf x > top; printf g > sub/g; chown -R {USER}:{USER} .; chmod 755 . d"
+        )));
+        let d = test_dir.work("d");
+        let set = |mode: u32| std::fs::set_permissions(&d, std::fs::Permissions::from_mode(mode)).expect("a mode");
+        let before = test_dir.restore();
+        let script = format!("set -e; {script}; : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done");
+        let run = run_script_with(&test_dir, &[], &script, || {
+            wait_for_the_drain(&test_dir, 0);
+            set(mode);
+        });
+        run.assert_code(125);
+        assert!(
+            run.err.contains("Permission denied") && run.err.contains("elbow resume"),
+            "{script}: {}",
+            run.err
+        );
+        assert_eq!(test_dir.metadata("d").permissions().mode() & 0o7777, mode, "{script}");
+        resume(&test_dir, &[]).assert_code(125);
+        assert_eq!(test_dir.metadata("d").permissions().mode() & 0o7777, mode, "{script}");
+        set(0o755);
+        test_dir.assert_seen_from_outside_as(&before);
+        resume(&test_dir, &[]).assert_code(0);
+        assert_eq!(std::fs::read_dir(&d).expect("a directory").count(), 1, "{script}");
         test_dir.assert_no_staging();
     }
 }

@@ -195,6 +195,18 @@ fn what_is_read_over_sftp_goes_over_the_line_once() {
     Place { work, out: &out }.shell(same).assert_code(0);
 }
 
+/// An account that runs the server for whatever is asked: it says nothing before it is greeted, and was waited for without an end.
+#[test]
+fn an_account_that_is_given_the_server_for_any_command_is_served() {
+    let Some(mut testbed) = Testbed::new() else { return };
+    testbed
+        .bed
+        .restart_with("ForceCommand /usr/lib/openssh/sftp-server\n")
+        .expect("a server");
+    let run = testbed.stores("echo more >> near/log");
+    assert_eq!(report(&run)["via"], "sftp");
+}
+
 /// The server takes its umask from every mode, and the account is for SFTP alone: no shell answers.
 #[test]
 fn modes_over_sftp_are_those_of_the_command_whatever_the_umask_there() {
