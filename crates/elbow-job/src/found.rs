@@ -172,7 +172,7 @@ pub(crate) fn find_record(storage: &dyn Storage, own: &OwnDirectory) -> Result<O
         match read_sealed(storage, own, file, RECORD_MAGIC, RECORD_BYTES_MAX)? {
             None => {}
             Some(bytes) => {
-                return Ok(Some((Record::decode_of(storage, &bytes)?, stage)));
+                return Ok(Some((decoded(storage, &bytes)?, stage)));
             }
         }
     }
@@ -215,7 +215,16 @@ pub(crate) fn read_journal_to(storage: &dyn Storage, own: &OwnDirectory) -> Resu
 /// The record of a kept job that can go on, if it has one that can be read.
 pub(crate) fn read_rest(storage: &dyn Storage, own: &OwnDirectory) -> Result<Option<Record>, Unread> {
     let bytes = read_sealed(storage, own, RESUME, RECORD_MAGIC, RECORD_BYTES_MAX)?;
-    bytes.map(|bytes| Record::decode_of(storage, &bytes)).transpose()
+    bytes.map(|bytes| decoded(storage, &bytes)).transpose()
+}
+
+/// What [`Record::encode_for`] has written, with the users and groups as they are here.
+fn decoded(storage: &dyn Storage, bytes: &[u8]) -> Result<Record, Unread> {
+    let record = Record::decode(bytes)?;
+    Ok(match storage.owners_there().map_err(Unread::Storage)? {
+        Some(swap) => record.with_owners(|owner| swap.of(owner)),
+        None => record,
+    })
 }
 
 /// Why a file of ours was not read.

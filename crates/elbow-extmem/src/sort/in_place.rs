@@ -187,7 +187,8 @@ pub fn refuse_unfinished(storage: &dyn Storage, target: &SortTarget) -> Result<(
         }) => return Err(SortError::PerhapsUnfinished(target.path.clone())),
         Err(error) => return Err(error),
     };
-    match known::may_be(storage, target, &manifest, &state)? {
+    let name = (&target.dir, target.name.as_os_str(), target.path.as_path());
+    match known::may_be(storage, name, &manifest, &state)? {
         true => Err(SortError::Unfinished(target.path.clone())),
         false => Ok(()),
     }

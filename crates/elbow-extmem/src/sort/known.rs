@@ -11,6 +11,7 @@
 //!
 //! Not here: what was written over while all that was left to do was to remove the runs. Nothing is done to it then.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use elbow_file::{Access, Handle, Storage, first_content};
@@ -19,7 +20,6 @@ use super::RecordFormat;
 use super::engine::{BLOCK_BYTES, Engine};
 use super::error::{Result, SortError, failed};
 use super::files::RecordFile;
-use super::in_place::SortTarget;
 use super::manifest::{Manifest, Order};
 use super::state::{Mark, Pass, SortState};
 
@@ -79,17 +79,17 @@ pub(super) fn check_same(
 /// Whether a file of which records may be missing is this one, or a copy of it, for who is about to read or replace it. Where that cannot be told, it is.
 pub(super) fn may_be(
     storage: &dyn Storage,
-    target: &SortTarget,
+    (dir, name, path): (&Handle, &OsStr, &Path),
     manifest: &Manifest<'_>,
     state: &SortState,
 ) -> Result<bool> {
-    let (order, path) = (&manifest.order, &target.path);
-    let found = storage.stat(&target.dir, &target.name);
+    let order = &manifest.order;
+    let found = storage.stat(dir, name);
     let found = found.map_err(failed("looking at", path))?;
     if found.size != order.size || *state == SortState::Finishing {
         return Ok(false);
     }
-    let Ok(file) = storage.open(&target.dir, &target.name, Access::Read) else {
+    let Ok(file) = storage.open(dir, name, Access::Read) else {
         return Ok(found.ino == order.inode);
     };
     let born = storage.identity(&file).map_err(failed("looking at", path))?.born;

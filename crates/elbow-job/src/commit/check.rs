@@ -132,6 +132,27 @@ impl Expectations {
     }
 }
 
+/// Which look at what a commit expects this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CommitStage {
+    /// The only one.
+    Alone,
+    /// The first: nothing is committed yet.
+    Look,
+    /// The second.
+    Again,
+}
+
+impl CommitStage {
+    pub(crate) fn expectations(self, model: &Model) -> Expectations {
+        let expectations = Expectations::of(model);
+        match self {
+            Self::Alone | Self::Look => expectations,
+            Self::Again => expectations.again(),
+        }
+    }
+}
+
 /// Why a job that was kept must not commit, by what its record remembers.
 pub(crate) fn conflicts_since(record: &Record, tree: &Tree<'_>, name: &OsStr, wins: bool) -> Option<Cause> {
     let moved = record.departures.iter().filter(|departure| !departure.is_dead);

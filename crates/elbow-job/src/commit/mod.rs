@@ -49,7 +49,7 @@ use crate::report::{Cause, JobError, Keep, Kept, Outcome, Phase, Progress, ROLLI
 use crate::shared::Shared;
 use crate::step_counter::StepCounter;
 pub(crate) use apply::Apply;
-pub(crate) use check::{Expectations, conflicts_since};
+pub(crate) use check::{CommitStage, Expectations, conflicts_since};
 pub(crate) use failure::{Failure, Refusal};
 use keep::RemainingWork;
 pub(crate) use keep::{RecordDraft, lost_content, write_why};
@@ -64,7 +64,6 @@ pub(crate) use saved::{
 };
 pub(crate) use sealed::write_sealed;
 pub(crate) use staged::StagedJob;
-use together::CommitStage;
 pub use together::{Ended, StagedWork};
 pub(crate) use tree::{Part, Tree};
 pub(crate) use turn::{Turn, no_turn, remove_old_turn};

@@ -15,7 +15,6 @@ use elbow_ranges::RangeSet;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
 use crate::action::{LinkedObject, NewAttrs};
-use crate::found::Unread;
 use crate::staging::{check_path, put_path, put_time, take_path, take_time};
 use crate::step_counter::StepCounter;
 
@@ -245,18 +244,6 @@ impl Record {
         Ok(match storage.owners_there()? {
             Some(swap) => self.clone().with_owners(|owner| swap.of(owner)).encode(),
             None => self.encode(),
-        })
-    }
-
-    /// What [`Record::encode_for`] has written, with the users and groups as they are here.
-    ///
-    /// # Errors
-    /// Why it is none; ENOTCONN, as above.
-    pub(crate) fn decode_of(storage: &dyn Storage, bytes: &[u8]) -> Result<Self, Unread> {
-        let record = Self::decode(bytes)?;
-        Ok(match storage.owners_there().map_err(Unread::Storage)? {
-            Some(swap) => record.with_owners(|owner| swap.of(owner)),
-            None => record,
         })
     }
 

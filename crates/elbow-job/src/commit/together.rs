@@ -16,9 +16,8 @@ use tracing::info_span;
 
 use super::keep::{RecordDraft, RemainingWork};
 use super::watch::{Hook, Watched};
-use super::{Attempt, Expectations, Refused};
+use super::{Attempt, CommitStage, Refused};
 use crate::job::Job;
-use crate::model::Model;
 use crate::options::OnConflict;
 use crate::report::{Cause, JobError, Keep, Outcome, Progress};
 use crate::shared::Shared;
@@ -28,27 +27,6 @@ pub type Ended = Result<Outcome, JobError>;
 
 /// What is left to be done of a job, and its own directory.
 type Work = (RemainingWork, Handle);
-
-/// Which look at what a commit expects this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CommitStage {
-    /// The only one.
-    Alone,
-    /// The first: nothing is committed yet.
-    Look,
-    /// The second.
-    Again,
-}
-
-impl CommitStage {
-    pub(super) fn expectations(self, model: &Model) -> Expectations {
-        let expectations = Expectations::of(model);
-        match self {
-            Self::Alone | Self::Look => expectations,
-            Self::Again => expectations.again(),
-        }
-    }
-}
 
 /// What a job has staged, to be committed with that of others. Dropped, it is still there: the job has to be ended.
 pub struct StagedWork {

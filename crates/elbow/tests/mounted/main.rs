@@ -45,4 +45,5 @@ mod testbeds;
 mod trace;
 mod via;
 mod via_around;
+mod via_owners;
 mod via_sftp;
