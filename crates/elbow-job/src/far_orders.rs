@@ -137,7 +137,7 @@ pub(crate) struct DoneMessage {
 pub(crate) struct CommitMessage {
     /// The name of its own directory.
     pub(crate) name: OsString,
-    /// Its record, as it is written to the storage.
+    /// Its record, with the users and groups of the near end.
     pub(crate) record: Vec<u8>,
     pub(crate) expectations: Expectations,
     /// The times of the directory as the job saw them last.

@@ -19,8 +19,8 @@ pub(crate) fn bytes() -> u64 {
     let info = rustix::system::sysinfo();
     let ram = info.totalram.saturating_mul(u64::from(info.mem_unit));
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let limits = limit_files(Path::new(GROUPS), &groups).filter_map(|file| limit(&file));
-    limits.fold(ram, u64::min)
+    let files = limit_files(Path::new(GROUPS), &groups);
+    files.iter().filter_map(|file| limit(file)).fold(ram, u64::min)
 }
 
 /// So much at most fits the limits of the process (`ulimit -v`, `ulimit -d`), beside what else it needs.
@@ -31,9 +31,9 @@ pub(crate) fn most_by_limits() -> u64 {
 
 /// The files with the limits of all groups that the process is in, given /proc/self/cgroup: each group has those of the groups above it, too, and
 /// in a container the path may be one that is not seen there.
-fn limit_files(mounted: &Path, groups: &str) -> impl Iterator<Item = PathBuf> {
-    let file_of = |line: &str| {
-        let mut parts = line.splitn(3, ':').skip(1);
+fn limit_files(mounted: &Path, groups: &str) -> Vec<PathBuf> {
+    let files_of = |line| {
+        let mut parts = str::splitn(line, 3, ':').skip(1);
         let (controllers, path) = (parts.next()?, parts.next()?);
         let (top, file) = match controllers {
             "" => (mounted.to_owned(), "memory.max"),
@@ -42,19 +42,10 @@ fn limit_files(mounted: &Path, groups: &str) -> impl Iterator<Item = PathBuf> {
             }
             _ => return None,
         };
-        let path = Path::new(path.trim_start_matches('/'));
-        Some(
-            path.ancestors()
-                .map(|group| top.join(group).join(file))
-                .collect::<Vec<_>>(),
-        )
+        let above = Path::new(path.trim_start_matches('/')).ancestors();
+        Some(above.map(move |group| top.join(group).join(file)))
     };
-    groups
-        .lines()
-        .filter_map(file_of)
-        .flatten()
-        .collect::<Vec<_>>()
-        .into_iter()
+    groups.lines().filter_map(files_of).flatten().collect()
 }
 
 /// `None` where there is none: `max`.
@@ -71,7 +62,7 @@ mod tests {
         let mounted = tempfile::tempdir().expect("a directory");
         let files = |groups: &str| -> Vec<String> {
             let of = |file: PathBuf| file.strip_prefix(mounted.path()).expect("below").display().to_string();
-            limit_files(mounted.path(), groups).map(of).collect()
+            limit_files(mounted.path(), groups).into_iter().map(of).collect()
         };
         assert_eq!(
             files("0::/system.slice/slurm/job_7\n"),

@@ -96,15 +96,16 @@ pub(super) fn may_be(
     if found.ino == order.inode && born.zip(order.born).is_none_or(|(now, then)| now == then) {
         return Ok(true);
     }
-    // Another inode: a copy has zeros where records were freed, and no more is known of one into which runs were merged.
-    match state {
+    // Another inode: a copy has zeros where records were freed, which is noted only with the next state; and no more is known of one into
+    // which runs were merged.
+    let freed = manifest.mark.freed;
+    let is_copy = match state {
         SortState::Merging(pass) if pass.to == 0 => Ok(true),
-        _ if manifest.mark.freed == 0 => Ok(false),
-        _ => {
-            let content = first_content(storage, &file, 0..manifest.mark.freed);
-            Ok(content.map_err(failed("reading", path))?.is_none())
-        }
-    }
+        _ if freed > 0 => first_content(storage, &file, 0..freed).map(|content| content.is_none()),
+        SortState::Forming { formed } => has_free_block(storage, &file, *formed),
+        _ => has_free_block(storage, &file, order.size),
+    };
+    is_copy.map_err(failed("reading", path))
 }
 
 fn with_advice(manifest: &Manifest<'_>, what: &str) -> String {

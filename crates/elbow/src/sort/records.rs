@@ -27,7 +27,7 @@ use elbow_file::{Errno, RealStorage};
 use super::args::SortArgs;
 use super::failure::failure;
 use super::memory;
-use super::unfinished::{refuse_unfinished, target};
+use super::unfinished::{refuse_any_unfinished, target};
 use crate::job::quoted;
 use crate::output::{raw, sentence};
 use crate::{allocator, exit};
@@ -198,14 +198,7 @@ fn resume_hint(error: &SortError, name: &OsStr) -> Option<String> {
 
 /// Sorts one or more inputs into a file or to standard output.
 fn copying(args: &SortArgs, format: &RecordFormat, options: &Options) -> Result<ExitCode> {
-    for name in args
-        .files
-        .iter()
-        .map(Path::new)
-        .chain(args.output.iter().map(PathBuf::as_path))
-    {
-        refuse_unfinished(name)?;
-    }
+    refuse_any_unfinished(&args.files, args.output.last())?;
     let mut input = Inputs::new(args, format)?;
     let dir_path = args.temporary_directory.first().cloned();
     let dir_path = dir_path.unwrap_or_else(default_temporary_directory);

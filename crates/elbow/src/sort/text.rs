@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -27,7 +27,7 @@ use watch::SortMonitor;
 use super::args::{SortArgs, TextArgs};
 use super::failure::{UnknownWord, code, failure};
 use super::table::Table;
-use super::unfinished::refuse_unfinished;
+use super::unfinished::refuse_any_unfinished;
 use super::{files, memory};
 use crate::json::SCHEMA;
 use crate::output::{raw, sentence};
@@ -64,9 +64,7 @@ fn sort_as_asked(args: &SortArgs) -> Result<ExitCode> {
         return dry_run(args, &options, &names);
     }
     let sort = TextSort::new(order, options);
-    for name in names.iter().map(Path::new).chain(output.map(PathBuf::as_path)) {
-        refuse_unfinished(name)?;
-    }
+    refuse_any_unfinished(&names, output)?;
     if let Some(how) = check_how {
         return check(args, &sort, how, (&names, table));
     }

@@ -5,7 +5,7 @@
     reason = "files named on the command line are looked at before anything is done"
 )]
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -28,6 +28,12 @@ pub(super) fn target(name: &OsStr) -> Result<SortTarget> {
         name: name.to_owned(),
         path: path.clone(),
     })
+}
+
+/// [`refuse_unfinished`] of inputs and the output.
+pub(super) fn refuse_any_unfinished<'a>(inputs: &'a [OsString], output: Option<&'a PathBuf>) -> Result<()> {
+    let mut names = inputs.iter().map(Path::new).chain(output.map(PathBuf::as_path));
+    names.try_for_each(refuse_unfinished)
 }
 
 /// Fails where a sort in place of the file is under way, or was left before its end. What is no regular file passes, also where nothing is.

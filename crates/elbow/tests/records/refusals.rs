@@ -286,6 +286,33 @@ fn a_manifest_with_both_copies_damaged_is_refused() {
     assert_is_resumed(&testbed, &input);
 }
 
+/// Whoever made it could take the runs away, and with them records.
+#[test]
+fn a_directory_for_runs_that_somebody_else_has_made_is_not_used() {
+    const STRANGER: u32 = 4711;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root gives directories away");
+        return;
+    }
+    let input = records(100, 3);
+    let testbed = Testbed::with(&input);
+    let side = testbed.path("data.elbow-sort");
+    fs::create_dir(&side).expect("a directory");
+    std::os::unix::fs::chown(&side, Some(STRANGER), Some(STRANGER)).expect("root");
+    let refused = [&format!(
+        "{}: is somebody else's, who could take away what is put there",
+        side.display()
+    )[..]];
+    testbed.sort_in_place(&[]).assert_refused(&refused);
+    testbed.resume().assert_refused(&refused);
+    assert!(testbed.read("data") == input);
+    // Nor does it keep anybody from reading the file.
+    testbed
+        .sort(&[&ORDER[..], &["-o", "out", "data"]].concat())
+        .assert_code(0);
+    assert!(testbed.read("out") == crate::testbed::sorted(&input));
+}
+
 #[test]
 fn the_manifest_of_another_file_is_refused() {
     let (testbed, input) = killed();
