@@ -254,6 +254,9 @@ impl FarJobs {
                 Err(cause) => CommitEnd::Refused(cause),
             });
         }
+        if message.is_bound {
+            staged.bind(&record, &mut drafted);
+        }
         Ok(
             match staged.commit(&mut record, &mut drafted, &expectations, &mut Unwatched) {
                 Ok(Ok(())) => CommitEnd::Committed,

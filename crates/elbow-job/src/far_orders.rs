@@ -144,6 +144,8 @@ pub(crate) struct CommitMessage {
     pub(crate) root_times: Option<(Time, Time)>,
     /// Nothing is committed yet.
     pub(crate) looks_only: bool,
+    /// Others have committed that belong to it: when the connection ends, it is kept.
+    pub(crate) is_bound: bool,
 }
 
 /// How a commit has ended.

@@ -322,8 +322,9 @@ fn of_directory(path: &Path) -> anyhow::Result<Found> {
             STATUS_PATIENCE.as_secs()
         ),
         0 => bail!(
-            "{}: not a mount of elbow, and no job of yours runs there (`elbow jobs` lists them)",
-            path.shown()
+            "{}: not a mount of elbow, and no job of yours runs there (`elbow jobs` lists them{})",
+            path.shown(),
+            hint_for_root()
         ),
         1 => Ok(Found {
             socket: found.into_iter().next().map(|(socket, _)| socket).unwrap_or_default(),
@@ -334,6 +335,15 @@ fn of_directory(path: &Path) -> anyhow::Result<Found> {
             path.shown(),
             pids.join(", ")
         ),
+    }
+}
+
+/// Root does not look into the directories of others, where they could put anything in its way.
+fn hint_for_root() -> &'static str {
+    if rustix::process::geteuid().is_root() {
+        "; a job of another user is asked as that user: `sudo -u USER elbow ...`"
+    } else {
+        ""
     }
 }
 

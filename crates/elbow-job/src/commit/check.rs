@@ -141,6 +141,8 @@ pub(crate) enum CommitStage {
     Look,
     /// The second.
     Again,
+    /// The second, when others have committed that belong to the job.
+    Bound,
 }
 
 impl CommitStage {
@@ -148,7 +150,7 @@ impl CommitStage {
         let expectations = Expectations::of(model);
         match self {
             Self::Alone | Self::Look => expectations,
-            Self::Again => expectations.again(),
+            Self::Again | Self::Bound => expectations.again(),
         }
     }
 }

@@ -117,22 +117,20 @@ impl RecordDraft {
         storage.rename(job, draft, job, name, RenameMode::Replace)?;
         sync_dir(storage, job)
     }
+
+    /// Gives it the name by which a kept job goes on, if one has it not already. From then on no recovery rolls the job back.
+    pub(crate) fn keep(&mut self, storage: &dyn Storage, job: &Handle, record: &Record) -> Result<(), Errno> {
+        if none_if_missing(storage.stat(job, OsStr::new(RESUME)))?.is_some() {
+            return Ok(());
+        }
+        self.give_name(storage, job, RESUME, record)
+    }
 }
 
 /// What is left to be done of a job that has staged all that it made.
 pub(super) struct RemainingWork {
     pub(super) record: Record,
     pub(super) drafted: RecordDraft,
-}
-
-impl RemainingWork {
-    /// Gives the record the name by which a kept job goes on, if it has it not already.
-    fn keep(&mut self, storage: &dyn Storage, job: &Handle) -> Result<(), Errno> {
-        if none_if_missing(storage.stat(job, OsStr::new(RESUME)))?.is_some() {
-            return Ok(());
-        }
-        self.drafted.give_name(storage, job, RESUME, &self.record)
-    }
 }
 
 /// Moves a directory that its owner may not write: its entry `..` changes.
@@ -199,7 +197,7 @@ impl Shared {
                 // What it had made visible is not so any more.
                 rest.record = draft::draft(&self.state.lock().model, true);
             }
-            rest.keep(storage, job)?;
+            rest.drafted.keep(storage, job, &rest.record)?;
         }
         let (from, to) = (OsStr::new(MANIFEST), OsStr::new(KEPT));
         lost_answers::rename(storage, (job, from), (job, to), RenameMode::Replace)?;

@@ -434,6 +434,7 @@ impl Shared {
             expectations,
             root_times: self.final_root_times(),
             looks_only,
+            is_bound: stage == CommitStage::Bound,
         });
         let commit = || far_send::commit(far, job, &order, &self.pulse_counts());
         let failed = self.storage_error("committing the job in");
@@ -488,6 +489,9 @@ impl Shared {
         let expectations = stage.expectations(&self.state.lock().model);
         record.wins = self.options.on_conflict == OnConflict::Overwrite;
         let staged = self.staged_job(job, is_ended);
+        if stage == CommitStage::Bound {
+            staged.bind(record, drafted);
+        }
         let mut watch = Watched { shared: self, progress };
         staged.commit(record, drafted, &expectations, &mut watch)
     }

@@ -87,6 +87,16 @@ impl StagedJob<'_> {
         Ok(turn)
     }
 
+    /// Others have committed that belong to it: where it may be kept, whatever ends this process from now on leaves a kept job. Where
+    /// that cannot be written, the record will hardly be either, and that is told.
+    pub(crate) fn bind(&self, record: &Record, drafted: &mut RecordDraft) {
+        if record.keeps
+            && let Err(errno) = drafted.keep(self.storage, &self.job, record)
+        {
+            warn!(%errno, "a job cannot be marked as one that goes on");
+        }
+    }
+
     /// Commits, or says why not.
     pub(crate) fn commit<W: Watch>(
         &self,

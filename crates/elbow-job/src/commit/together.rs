@@ -80,7 +80,8 @@ impl Job {
         }
     }
 
-    /// Commits what is staged. With `is_bound`, because others have committed that belong to it, [`Job::interrupt`] does not end the wait for its turn.
+    /// Commits what is staged. With `is_bound`, because others have committed that belong to it, it is kept where anything may be, should it not come
+    /// to that: also when this process ends meanwhile. Where nothing may be kept, [`Job::interrupt`] does not end the wait for its turn.
     ///
     /// # Errors
     /// As [`Job::commit`].
@@ -167,11 +168,18 @@ impl Shared {
         is_bound: bool,
         progress: &mut Hook<'_>,
     ) -> Result<Attempt, JobError> {
+        let stage = if is_bound {
+            CommitStage::Bound
+        } else {
+            CommitStage::Again
+        };
         if let Some(far) = self.storage.far_end() {
-            return self.order_commit(far, rest.record, &job, CommitStage::Again, progress);
+            return self.order_commit(far, rest.record, &job, stage, progress);
         }
-        let is_ended = || !is_bound && self.is_stopped();
-        let committed = self.commit_staged(&mut rest, job, CommitStage::Again, &is_ended, progress)?;
+        // Who rolled it back would leave a part of what belongs together.
+        let has_to = is_bound && !rest.record.keeps;
+        let is_ended = || !has_to && self.is_stopped();
+        let committed = self.commit_staged(&mut rest, job, stage, &is_ended, progress)?;
         Ok(committed.map_err(|cause| Refused::whole(cause, rest)))
     }
 }

@@ -217,6 +217,10 @@ fn only_the_owner_and_root_are_answered() {
     let said = stage.apart(&format!("{other} jobs --json"));
     assert!(!said.assert_code(0).out.contains(word(&stage.work())), "{said:?}");
     finish(&stage, child).assert_code(0);
+    stage
+        .elbow(&["status", "."])
+        .assert_code(125)
+        .assert_says(&["no job of yours", "asked as that user"]);
 }
 
 /// It was "not a mount of elbow, and no job of yours runs there", though `elbow jobs` listed it.

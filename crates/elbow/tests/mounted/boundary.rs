@@ -1,10 +1,12 @@
 //! The boundary of a job: what others see before, at and after its end.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use elbow_file::{Handle, RealStorage, Storage};
 use elbow_testkit::slowfs::{self, SlowFs, SlowOptions};
 
 use crate::loop_disk::LoopDisk;
@@ -245,9 +247,7 @@ fn what_is_refused_after_another_directory_has_committed_is_kept_and_told() {
         let on = ["--on", "a", "--on", "b", "--report", report.to_str().expect("UTF-8")];
         let script = "echo try >> \"$OUT/tries\"; for i in $(seq 40); do echo $i > a/f$i; done; echo x >> a/log; echo y > b/state";
         let job = test_dir.start_job(&[&on, options].concat(), script);
-        pause_when(&slow, || {
-            staging_in(&below).iter().any(|staging| staging.join("commit").exists())
-        });
+        pause_when(&slow, || has_in_staging(&below, "commit"));
         fs::write(test_dir.work("b/state"), "theirs, and longer\n").expect("writing beside the job");
         slow.resume();
         let run = job.finish();
@@ -320,8 +320,69 @@ fn what_waits_for_a_directory_that_can_go_neither_on_nor_back_is_kept() {
     }
 }
 
+/// The first directory is committed, the second waits for another job: whatever ends the job there, the results of the second are not lost.
+#[test]
+fn what_waits_to_follow_a_committed_directory_is_kept_however_that_ends() {
+    for end in ["KILL", "INT", "TERM"] {
+        let test_dir = TestDir::new("mkdir a b; echo old > b/state");
+        let below = test_dir.outside("below");
+        fs::create_dir(&below).expect("a directory");
+        fs::write(below.join("log"), "old\n").expect("a file");
+        let slow = slow_storage(&below, &test_dir.work("a"));
+        let report = test_dir.outside("report");
+        let on = ["--on", "a", "--on", "b", "--report", report.to_str().expect("UTF-8")];
+        let job = test_dir.start_job(&on, "echo x >> a/log; echo y > b/state");
+        pause_when(&slow, || has_in_staging(&below, "commit"));
+        let turn = OthersTurn::take(&test_dir.work("b"));
+        slow.resume();
+        wait_for("the second directory", || has_in_staging(&test_dir.work("b"), "resume"));
+        assert_eq!(lines(&below.join("log")), 2, "the first directory is committed");
+        if end == "KILL" {
+            job.kill();
+        } else {
+            job.signal_group(end);
+            let run = job.finish();
+            run.assert_code(125);
+            let said = report_of(&test_dir);
+            assert_eq!(said["outcome"], "partly_committed", "{}", run.err);
+            assert_eq!(said["directories"][1]["outcome"], "kept", "{}", run.err);
+        }
+        drop(turn);
+        assert_eq!(test_dir.content("b/state"), b"old\n");
+        test_dir.elbow(&["recover", "b"]).assert_code(0);
+        assert_eq!(test_dir.content("b/state"), b"old\n", "nobody has asked for it");
+        test_dir.elbow(&["resume", "b"]).assert_code(0);
+        assert_eq!(test_dir.content("b/state"), b"y\n");
+        test_dir.assert_no_staging();
+    }
+}
+
+/// The turn of a directory, in which its jobs commit, taken by somebody else. Given up when dropped.
+pub(crate) struct OthersTurn {
+    root: Handle,
+    _locked: Handle,
+}
+
+impl OthersTurn {
+    const NAME: &str = ".elbow-turn";
+
+    pub(crate) fn take(directory: &Path) -> Self {
+        let root = RealStorage::open_root(directory).expect("a directory");
+        let file = RealStorage.create(&root, OsStr::new(Self::NAME), 0o666);
+        let locked = file.expect("nobody commits there");
+        assert_eq!(RealStorage.try_lock(&locked), Ok(true));
+        Self { root, _locked: locked }
+    }
+}
+
+impl Drop for OthersTurn {
+    fn drop(&mut self) {
+        let _ = RealStorage.unlink(&self.root, OsStr::new(Self::NAME));
+    }
+}
+
 /// Storage that does one thing after the other, slowly enough to be stopped in between.
-fn slow_storage(below: &Path, at: &Path) -> slowfs::Mounted {
+pub(crate) fn slow_storage(below: &Path, at: &Path) -> slowfs::Mounted {
     let slow = SlowOptions {
         latency: Duration::from_millis(10),
         concurrent: 1,
@@ -331,7 +392,7 @@ fn slow_storage(below: &Path, at: &Path) -> slowfs::Mounted {
 }
 
 /// Lets it do nothing more as soon as this is so.
-fn pause_when(slow: &slowfs::Mounted, is_so: impl Fn() -> bool) {
+pub(crate) fn pause_when(slow: &slowfs::Mounted, is_so: impl Fn() -> bool) {
     wait_for("the commit of the first directory", || {
         slow.pause();
         let is_so = is_so();
@@ -340,6 +401,11 @@ fn pause_when(slow: &slowfs::Mounted, is_so: impl Fn() -> bool) {
         }
         is_so
     });
+}
+
+/// A job has this file in its own directory there.
+pub(crate) fn has_in_staging(directory: &Path, name: &str) -> bool {
+    staging_in(directory).iter().any(|staging| staging.join(name).exists())
 }
 
 /// Staging directories at the top of a directory.

@@ -107,7 +107,12 @@ impl Testbed {
 
     /// The far ends that serve the directory.
     pub(crate) fn far_ends(&self) -> Vec<u32> {
-        let serves = format!("serve\0--stdio\0--root={}\0", self.path("far").display());
+        self.far_ends_of("far")
+    }
+
+    /// Those that serve a directory, by its name in ROOT.
+    pub(crate) fn far_ends_of(&self, directory: &str) -> Vec<u32> {
+        let serves = format!("serve\0--stdio\0--root={}\0", self.path(directory).display());
         let all = fs::read_dir("/proc").expect("procfs").flatten();
         let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let is_one = |pid: &u32| {

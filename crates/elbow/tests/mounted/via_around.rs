@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use elbow_testkit::tree::Tree;
 
+use crate::boundary::{OthersTurn, has_in_staging, pause_when, slow_storage};
 use crate::commands::{Place, Run, Running, wait_for};
 use crate::test_dir::{staging_below, without_staging};
 use crate::via::{Testbed, environment, kill_all, report, signal_all, start};
@@ -121,6 +122,53 @@ fn a_conflict_in_one_of_two_directories_by_ssh_leaves_both_as_they_were() {
         ("far/moves/in", "theirs, and longer\ny\n"),
     ] {
         assert_eq!(fs::read_to_string(testbed.path(path)).expect("a result"), content);
+    }
+    assert_eq!(staging_below(&testbed.path("far")), 0);
+}
+
+/// The same as `what_waits_to_follow_a_committed_directory_is_kept_however_that_ends`: there it is the far end that waits.
+#[test]
+fn what_waits_by_ssh_to_follow_a_committed_directory_is_kept_when_its_far_end_dies() {
+    let Some(testbed) = Testbed::new() else { return };
+    let (dir, out) = (testbed.dir.path(), testbed.path("out"));
+    let (ssh, program) = environment(dir);
+    let target = format!("ssh://{}", testbed.bed.access().host);
+    let below = testbed.path("below");
+    for directory in [&below, &testbed.path("far/slow")] {
+        fs::create_dir(directory).expect("a directory");
+    }
+    fs::write(below.join("log"), "old\n").expect("a file");
+    let slow = slow_storage(&below, &testbed.path("far/slow"));
+    let moves = testbed.path("far/moves");
+    let old = fs::read_to_string(moves.join("in")).expect("an old file");
+    let directories = [testbed.path("far/slow"), moves.clone()].map(|path| path.display().to_string());
+    let options = [
+        "--json",
+        "--via",
+        &target,
+        "--on",
+        &directories[0],
+        "--on",
+        &directories[1],
+    ];
+    let script = "echo x >> far/slow/log; echo y >> far/moves/in";
+    let job = Place { work: dir, out: &out }.start_job(&["env", &ssh, &program], &options, script);
+    pause_when(&slow, || has_in_staging(&below, "commit"));
+    let turn = OthersTurn::take(&moves);
+    slow.resume();
+    wait_for("the second directory", || has_in_staging(&moves, "resume"));
+    kill_all(&testbed.far_ends_of("far/moves"));
+    let run = job.finish();
+    drop(turn);
+    run.assert_code(125);
+    assert_eq!(report(&run)["directories"][0]["outcome"], "committed", "{}", run.err);
+    let log = fs::read_to_string(below.join("log")).expect("a result");
+    assert_eq!(log, "old\nx\n");
+    for (words, appended) in [("recover", ""), ("resume", "y\n")] {
+        let words = [env!("CARGO_BIN_EXE_elbow"), words, &directories[1]];
+        Place { work: dir, out: &out }.start(&words).finish().assert_code(0);
+        let now = fs::read_to_string(moves.join("in")).expect("an old file");
+        assert_eq!(now, format!("{old}{appended}"));
     }
     assert_eq!(staging_below(&testbed.path("far")), 0);
 }
