@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 
-use elbow_file::{FileType, Handle, Stat, Time};
+use elbow_file::{Errno, FileType, Handle, Stat, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::api::Ino;
 use crate::closed::OWNER_ALL;
-use crate::model::{ACCESS_ACL, EntryKey, Fill, Name, apply_mode};
+use crate::model::{ACCESS_ACL, EntryKey, Fill, Name, Piece, apply_mode};
 use crate::route::{Route, StorageName};
 
 /// Extended attributes with their new values; `None`: it goes.
@@ -274,6 +274,23 @@ impl<H, F> Action<H, F> {
             Self::Remove { .. } => "unlink",
             Self::Fill { .. } => "write",
             Self::SetAttributes { .. } => "setattr",
+        }
+    }
+}
+
+impl Action {
+    /// The name of what the storage has refused, in an error.
+    pub(crate) fn refused_operation(&self, errno: Errno) -> &'static str {
+        let copies = match self {
+            Self::Create { fill, .. } | Self::Fill { fill, .. } => {
+                fill.pieces.iter().any(|(_, piece)| matches!(piece, Piece::Copy(_)))
+            }
+            _ => false,
+        };
+        if copies && errno == Errno::STALE {
+            "copy what somebody else has changed since to"
+        } else {
+            self.operation()
         }
     }
 }

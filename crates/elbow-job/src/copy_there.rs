@@ -20,9 +20,7 @@ pub(crate) fn copy_from(
     file: &Handle,
     range: &Range<u64>,
 ) -> Result<(), Errno> {
-    let gone = |errno| if errno == Errno::NOENT { Errno::STALE } else { errno };
-    let dir = open_route(storage, &copy.source.route).map_err(gone)?;
-    let source = storage.open(&dir, &copy.source.name, Access::Read).map_err(gone)?;
+    let source = open_source(storage, copy)?;
     let (mut from, mut to) = (copy.offset, range.start);
     while to < range.end {
         let most = range.end - to;
@@ -36,6 +34,18 @@ pub(crate) fn copy_from(
         (from, to) = (from + copied, to + copied);
     }
     Ok(())
+}
+
+/// Opens what a copy is made of. Where it is not any more: ESTALE.
+pub(crate) fn open_source(storage: &dyn Storage, copy: &CopyPiece) -> Result<Handle, Errno> {
+    let open = || {
+        storage.open(
+            &open_route(storage, &copy.source.route)?,
+            &copy.source.name,
+            Access::Read,
+        )
+    };
+    open().map_err(|errno| if errno == Errno::NOENT { Errno::STALE } else { errno })
 }
 
 /// Reads a part and writes it; gives how long it was, and what the source is like then.

@@ -12,6 +12,7 @@ use crate::api::{Fetch, Ino, OpError};
 use crate::behaviours;
 use crate::clock::clock;
 use crate::concurrency::THREADS_MAX;
+use crate::copy_there::open_source;
 use crate::execute::open_writable;
 use crate::far_send;
 use crate::job::Job;
@@ -360,8 +361,7 @@ impl Fetcher<'_> {
                     spilled.read(&mut out[at..], 0).map_err(|_| Errno::IO)?;
                 }
                 SegmentSource::Piece(Piece::Copy(copy)) => {
-                    let dir = open_route(&*self.shared.storage, &copy.source.route)?;
-                    let file = self.shared.storage.open(&dir, &copy.source.name, Access::Read)?;
+                    let file = open_source(&*self.shared.storage, copy)?;
                     let read = self.read_file(Some(&file), copy.offset, segment.length, &mut out)?;
                     let now = self.shared.storage.stat_handle(&file)?;
                     if read < segment.length || !copy.source.version.is_still(&now) {

@@ -295,7 +295,7 @@ impl Shared {
             Err(errno) => {
                 state.is_lost |= state.model.casts_doubt(ino, action, errno);
                 state.model.not_done(ino, action);
-                self.fail(state, ino, action.operation(), errno);
+                self.fail(state, ino, action.refused_operation(errno), errno);
             }
         }
         state.model.scheduler().wake_waiters(ino);

@@ -51,6 +51,19 @@ struct Stretch {
     is_zero: bool,
 }
 
+/// Why nothing was saved in a place.
+enum NotSaved {
+    /// A file cannot be read back, and so be saved nowhere: what it is a copy of is not what it was.
+    Unread(Ino, Errno),
+    Refused(std::io::Error),
+}
+
+impl From<std::io::Error> for NotSaved {
+    fn from(error: std::io::Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
 /// What became of the rest of a job of which a part was saved.
 enum Marking {
     /// It is marked as kept; or nothing of it was there.
@@ -91,8 +104,16 @@ impl Shared {
             let dir = match self.watched(progress, EndStep::Save, &counter, write) {
                 Ok(dir) => dir,
                 Err(_) if self.is_interrupted() => break,
-                Err(error) => {
-                    refused.push(refusal(place, &error));
+                // What it is a copy of has changed: that is the cause already.
+                Err(NotSaved::Unread(_, Errno::STALE)) => break,
+                Err(NotSaved::Unread(ino, errno)) => {
+                    let path = self.state.lock().model.inodes.path(ino);
+                    refused.push(not_done("read back", &path, errno));
+                    break;
+                }
+                Err(NotSaved::Refused(error)) => {
+                    let errno = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
+                    refused.push(not_done(SAVE_IN, place, errno));
                     continue;
                 }
             };
@@ -110,7 +131,7 @@ impl Shared {
                 // Who finds it finds what was saved, too, and marks it.
                 Marking::Refused { is_safe: true, .. } if !was_staged && dir.note_left().is_ok() => Ok(kept()),
                 Marking::Refused { errno, .. } => {
-                    refused.push(refusal(&self.path, &errno.into()));
+                    refused.push(not_done(SAVE_IN, &self.path, errno));
                     // Without what is on the storage it is of no use, and that is rolled back now.
                     let _ = dir.remove();
                     Err(refused)
@@ -169,15 +190,15 @@ impl Shared {
         self.state.lock().is_interrupted
     }
 
-    fn write_saved(self: &Arc<Self>, place: &Path, draft: &Draft, counter: &StepCounter) -> std::io::Result<SavedDir> {
+    fn write_saved(self: &Arc<Self>, place: &Path, draft: &Draft, counter: &StepCounter) -> Result<SavedDir, NotSaved> {
         let mut dir = SavedDir::create(place, &self.staging_name)?;
         let written = draft.bytes.iter().map(|(ino, stretches)| {
             let pieces = self.write_stretches(&mut dir, *ino, stretches, counter);
             counter.step();
             pieces
         });
-        let written: std::io::Result<Vec<Vec<Piece>>> = written.collect();
-        let finished = written.and_then(|pieces| dir.finish(&draft.with(pieces)));
+        let written: Result<Vec<Vec<Piece>>, NotSaved> = written.collect();
+        let finished = written.and_then(|pieces| Ok(dir.finish(&draft.with(pieces))?));
         match finished {
             Ok(()) => Ok(dir),
             Err(error) => {
@@ -194,7 +215,7 @@ impl Shared {
         ino: Ino,
         stretches: &[Stretch],
         counter: &StepCounter,
-    ) -> std::io::Result<Vec<Piece>> {
+    ) -> Result<Vec<Piece>, NotSaved> {
         let mut pieces = Vec::new();
         for stretch in stretches {
             let (mut start, end) = (stretch.start, stretch.end);
@@ -209,10 +230,11 @@ impl Shared {
             }
             while start < end {
                 if self.is_interrupted() {
-                    return Err(std::io::ErrorKind::Interrupted.into());
+                    return Err(NotSaved::Unread(ino, Errno::INTR));
                 }
                 let length = (end - start).min(PIECE_BYTES_MAX);
-                let bytes = Fetcher::of(self).read(ino, start, length as usize)?;
+                let read = Fetcher::of(self).read(ino, start, length as usize);
+                let bytes = read.map_err(|errno| NotSaved::Unread(ino, errno))?;
                 let data = Some(dir.put(&bytes)?);
                 pieces.push(Piece { start, length, data });
                 counter.copied(length);
@@ -223,12 +245,14 @@ impl Shared {
     }
 }
 
-fn refusal(place: &Path, error: &std::io::Error) -> DeferredError {
+const SAVE_IN: &str = "save what was not stored in";
+
+fn not_done(tried: &'static str, path: &Path, errno: Errno) -> DeferredError {
     let now = clock();
     DeferredError {
-        operation: "save what was not stored in".into(),
-        path: place.to_owned(),
-        errno: error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
+        operation: tried.into(),
+        path: path.to_owned(),
+        errno: errno.raw_os_error(),
         unix_seconds: now.seconds as f64 + f64::from(now.nanoseconds) / 1e9,
     }
 }

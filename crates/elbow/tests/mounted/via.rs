@@ -876,7 +876,11 @@ impl Testbed {
         let run = job.finish();
         run.assert_code(125);
         assert_eq!(report(&run)["outcome"], "rolled_back", "{others}");
-        assert!(run.err.contains("new"), "{others}: {}", run.err);
+        let errors = report(&run)["errors"].clone();
+        let told: Vec<_> = errors.as_array().expect("errors").iter().collect();
+        assert_eq!(told.len(), 1, "{others}: {}", run.err);
+        assert_eq!(told[0]["operation"], "copy what somebody else has changed since to");
+        assert_eq!(told[0]["path"], "new");
         assert!(!self.path("far/new").exists() && !self.path("far/first").exists());
     }
 }
