@@ -57,7 +57,8 @@ pub enum SortError {
     Unfinished(PathBuf),
     /// There may be such a sort, of somebody else.
     #[error(
-        "{}: a sort in place of this file may be unfinished: {} cannot be looked into",
+        "{}: a sort in place of this file may be unfinished: {} is somebody else's and cannot be looked into; ask them to \
+         go on with it (`elbow sort --resume`), or to remove it, if the file was written anew since",
         .0.display(), super::side_directory(.0).display()
     )]
     PerhapsUnfinished(PathBuf),

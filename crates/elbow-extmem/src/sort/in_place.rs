@@ -28,6 +28,10 @@ use super::{Options, RecordFormat, Summary};
 
 const SUFFIX: &str = ".elbow-sort";
 const DIR_MODE: u32 = 0o700;
+/// Of a directory in which everybody may remove their own things alone.
+const STICKY: u32 = 0o1000;
+/// Mode bits by which others than the owner may write.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// A run is formed of at most this part of the free space: it is written before its input is freed.
 const FREE_SHARE: u64 = 2;
 
@@ -170,16 +174,18 @@ pub fn is_unfinished(storage: &dyn Storage, target: &SortTarget) -> Result<bool>
 /// [`SortError::Unfinished`]; others when that cannot be found out.
 pub fn refuse_unfinished(storage: &dyn Storage, target: &SortTarget) -> Result<()> {
     let path = target.side_path();
-    let Ok(side) = storage.open_dir(&target.dir, &target.side_name()) else {
-        return Ok(()); // what cannot be named or reached is not there for who sorts, either
+    let side = match storage.stat(&target.dir, &target.side_name()) {
+        Ok(side) if side.kind == FileType::Dir => side,
+        _ => return Ok(()), // what cannot be named or reached is not there for who sorts, either
     };
-    match check_side(storage, target, &side) {
-        Ok(()) => {}
-        Err(SortError::ForeignSide(_)) => return Ok(()), // anybody can make one of that name
-        Err(error) => return Err(error),
+    if !may_have_sorted(storage, target, side.uid)? {
+        return Ok(());
     }
-    let opened = Manifest::open(storage, &side, &path, Access::Read);
-    let (manifest, state) = match opened {
+    let opened = match storage.open_dir(&target.dir, &target.side_name()) {
+        Err(Errno::NOENT) => return Ok(()),
+        opened => opened.map_err(failed("opening", &path)),
+    };
+    let (manifest, state) = match opened.and_then(|side| Manifest::open(storage, &side, &path, Access::Read)) {
         Ok(Some(found)) => found,
         Ok(None) => return Ok(()),
         Err(SortError::Storage {
@@ -194,13 +200,31 @@ pub fn refuse_unfinished(storage: &dyn Storage, target: &SortTarget) -> Result<(
     }
 }
 
+/// Whether who made the directory beside the file may have sorted it. In a directory like /tmp anybody can make one of that name, and who cannot write to
+/// the file is not heard; elsewhere the file may have been somebody else's, or open to them, when they did.
+fn may_have_sorted(storage: &dyn Storage, target: &SortTarget, maker: u32) -> Result<bool> {
+    let file = storage.stat(&target.dir, &target.name);
+    let file = file.map_err(failed("looking at", &target.path))?;
+    if is_trusted(maker, file.uid) || file.mode & WRITABLE_BY_OTHERS != 0 {
+        return Ok(true);
+    }
+    let parent = storage.stat_handle(&target.dir);
+    let parent = parent.map_err(failed("looking at the directory of", &target.path))?;
+    Ok(parent.mode & STICKY == 0)
+}
+
+/// Nobody has to be afraid of what they do to the file.
+fn is_trusted(maker: u32, owner: u32) -> bool {
+    [rustix::process::geteuid().as_raw(), owner, 0].contains(&maker)
+}
+
 /// Refuses a directory beside the file that somebody else has made, who could take the runs away: anybody can in a directory like /tmp.
 fn check_side(storage: &dyn Storage, target: &SortTarget, side: &Handle) -> Result<()> {
     let side_path = target.side_path();
     let made = storage.stat_handle(side).map_err(failed("looking at", &side_path))?.uid;
     let file = storage.stat(&target.dir, &target.name);
     let owner = file.map_err(failed("looking at", &target.path))?.uid;
-    match [rustix::process::geteuid().as_raw(), owner, 0].contains(&made) {
+    match is_trusted(made, owner) {
         true => Ok(()),
         false => Err(SortError::ForeignSide(side_path)),
     }
@@ -262,15 +286,18 @@ fn order(
 /// Makes the directory beside the file; one that was left before anything began is used again.
 fn make_side(storage: &dyn Storage, target: &SortTarget) -> Result<Handle> {
     let (name, path) = (target.side_name(), target.side_path());
-    match storage.mkdir(&target.dir, &name, DIR_MODE) {
+    let is_new = match storage.mkdir(&target.dir, &name, DIR_MODE) {
         Err(Errno::EXIST) if is_unfinished(storage, target)? => {
             return Err(SortError::Unfinished(target.path.clone()));
         }
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(errno) => return Err(failed("making", &path)(errno)),
-    }
+        Err(Errno::EXIST) => false,
+        made => made.map(|()| true).map_err(failed("making", &path))?,
+    };
     let side = storage.open_dir(&target.dir, &name).map_err(failed("opening", &path))?;
-    check_side(storage, target, &side)?;
+    // A server may know who makes something by another number.
+    if !is_new {
+        check_side(storage, target, &side)?;
+    }
     clear_side(storage, &side, &path)?;
     // Before anything is punched: a power cut that took the directory away would take the manifest and all runs along.
     storage

@@ -1,7 +1,7 @@
 //! What cannot be sorted is refused: with a message that says why, exit code 2, and nothing changed.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -298,7 +298,7 @@ fn a_directory_for_runs_that_somebody_else_has_made_is_not_used() {
     let testbed = Testbed::with(&input);
     let side = testbed.path("data.elbow-sort");
     fs::create_dir(&side).expect("a directory");
-    std::os::unix::fs::chown(&side, Some(STRANGER), Some(STRANGER)).expect("root");
+    chown(&side, Some(STRANGER), Some(STRANGER)).expect("root");
     let refused = [&format!(
         "{}: is somebody else's, who could take away what is put there",
         side.display()
@@ -311,6 +311,43 @@ fn a_directory_for_runs_that_somebody_else_has_made_is_not_used() {
         .sort(&[&ORDER[..], &["-o", "out", "data"]].concat())
         .assert_code(0);
     assert!(testbed.read("out") == crate::testbed::sorted(&input));
+}
+
+/// Whoever may write to a file may sort it in place: what a colleague has left of that is as unfinished as one's own.
+#[test]
+fn what_somebody_else_has_begun_to_sort_is_not_read_by_others() {
+    const COLLEAGUE: u32 = 4711;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root gives directories away");
+        return;
+    }
+    let (testbed, input) = killed();
+    let (file, side) = (testbed.path("data"), testbed.path("data.elbow-sort"));
+    let set_mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).expect("a mode");
+    let left = testbed.read("data");
+    let whole = [&ORDER[..], &["-o", "out", "data"]].concat();
+    let over_itself = [&ORDER[..], &["-o", "data", "data"]].concat();
+    chown(&side, Some(COLLEAGUE), None).expect("root");
+    chown(&file, Some(DAEMON), None).expect("root");
+    set_mode(&testbed.dir, 0o777);
+    // The last may have been closed to the colleague since.
+    for mode in [0o664, 0o600] {
+        set_mode(&file, mode);
+        for words in [&whole, &over_itself] {
+            let message = "data: a sort in place of this file ";
+            let (root, owner) = (testbed.sort(words), sort_as_user(&testbed, words));
+            for (said, more) in [(root, "was begun and is not finished"), (owner, "may be unfinished")] {
+                let message = format!("{message}{more}");
+                assert!(said.code == 2 && said.err.contains(&message), "{mode:o}: {said:?}");
+            }
+            assert!(testbed.read("data") == left && !testbed.path("out").exists());
+        }
+    }
+    // Where anybody can make such a directory, that of one who cannot have sorted the file says nothing.
+    set_mode(&testbed.dir, 0o1777);
+    sort_as_user(&testbed, &whole).assert_code(0);
+    chown(&side, Some(0), None).expect("root");
+    assert_is_resumed(&testbed, &input);
 }
 
 #[test]
