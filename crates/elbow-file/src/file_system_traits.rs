@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Handle, Result, Time};
 
-const OVERLAYFS: u64 = 0x794C_7630;
+pub(crate) const OVERLAYFS: u64 = 0x794C_7630;
 const FUSE: u64 = 0x6573_5546;
 /// File systems of this machine alone: ext2 to ext4, XFS, btrfs, tmpfs, ramfs, F2FS, bcachefs, ZFS, JFS, and overlayfs,
 /// which stands on one of these. Their owners are users of this machine.
@@ -45,6 +45,8 @@ pub struct FileSystemTraits {
     pub shares_locks: bool,
     /// An object has the same inode number for as long as it is there, whoever looks.
     pub keeps_inos: bool,
+    /// What replaces an object has another inode number. FUSE file systems may give it that of the name.
+    pub tells_inos_apart: bool,
     /// A directory that a lower layer has cannot be renamed (EXDEV): overlayfs without `redirect_dir`.
     pub lower_dirs_stay: bool,
     /// To open a file of a lower layer for writing copies it, and sets its time of last change (overlayfs).
@@ -96,6 +98,7 @@ pub(crate) fn of(handle: &Handle) -> Result<FileSystemTraits> {
     Ok(FileSystemTraits {
         own_ids: LOCAL.contains(&kind),
         keeps_inos: LOCAL.contains(&kind) && kind != OVERLAYFS,
+        tells_inos_apart: LOCAL.contains(&kind) || SHARED.contains(&kind),
         shares_locks: SHARED.contains(&kind) && !keeps_locks_local(handle)?,
         copies_up: kind == OVERLAYFS,
         lower_dirs_stay: kind == OVERLAYFS && lower_dirs_stay(handle)?,
@@ -149,7 +152,7 @@ fn device_of(handle: &Handle) -> Result<String> {
     Ok(format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev)))
 }
 
-fn mounts() -> String {
+pub(crate) fn mounts() -> String {
     std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()
 }
 

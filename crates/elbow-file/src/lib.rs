@@ -21,6 +21,7 @@ mod handle;
 mod layer;
 mod lock;
 mod open;
+mod overlay;
 mod owners;
 pub mod range_device;
 mod real;

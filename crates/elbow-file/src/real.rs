@@ -28,7 +28,9 @@ use rustix::fs::{
     Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
 };
 use rustix::io::retry_on_intr;
+use rustix::path::Arg;
 
+use crate::overlay::breaks_links;
 use crate::stat::regular;
 use crate::{
     Access, DirEntry, Errno, FileSystemTraits, FileType, Handle, Identity, Protection, RenameMode, Result, Space, Stat,
@@ -151,7 +153,8 @@ impl Storage for RealStorage {
 
     fn stat(&self, dir: &Handle, name: &OsStr) -> Result<Stat> {
         let name = component(name)?;
-        look(|flags, wanted| rustix::fs::statx(dir, name, flags | AtFlags::SYMLINK_NOFOLLOW, wanted))
+        let found = look(|flags, wanted| rustix::fs::statx(dir, name, flags | AtFlags::SYMLINK_NOFOLLOW, wanted))?;
+        with_links(found, dir, name)
     }
 
     fn stat_uncached(&self, dir: &Handle, name: &OsStr) -> Result<Stat> {
@@ -161,11 +164,13 @@ impl Storage for RealStorage {
             rustix::fs::statx(dir, "", flags | AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC, wanted)
         })?;
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
-        look(|none, wanted| rustix::fs::statx(dir, name, none | flags, wanted))
+        let found = look(|none, wanted| rustix::fs::statx(dir, name, none | flags, wanted))?;
+        with_links(found, dir, name)
     }
 
     fn stat_handle(&self, handle: &Handle) -> Result<Stat> {
-        look(|flags, wanted| rustix::fs::statx(handle, "", flags | AtFlags::EMPTY_PATH, wanted))
+        let found = look(|flags, wanted| rustix::fs::statx(handle, "", flags | AtFlags::EMPTY_PATH, wanted))?;
+        with_links(found, handle, "")
     }
 
     fn list(&self, dir: &Handle) -> Result<Vec<DirEntry>> {
@@ -555,7 +560,17 @@ fn look(call: impl Fn(AtFlags, StatxFlags) -> Result<Statx>) -> Result<Stat> {
         ctime: time(found.stx_ctime),
         protection: protection_of(found.stx_attributes),
         is_encrypted: found.stx_attributes.contains(StatxAttributes::ENCRYPTED),
+        breaks_links: false,
     })
+}
+
+/// The same, and whether its names are links to one file for ever.
+fn with_links(found: Stat, dir: &Handle, name: impl Arg) -> Result<Stat> {
+    if found.kind == FileType::Dir || found.nlink < 2 {
+        return Ok(found);
+    }
+    let breaks_links = name.into_with_c_str(|name| Ok(breaks_links(dir, name)))?;
+    Ok(Stat { breaks_links, ..found })
 }
 
 fn protection_of(attributes: StatxAttributes) -> Protection {

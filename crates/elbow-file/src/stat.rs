@@ -67,6 +67,9 @@ pub struct Stat {
     pub protection: Protection,
     /// The file system encrypts its content and, of a directory, its names (fscrypt).
     pub is_encrypted: bool,
+    /// It has several names, and a change by one of them leaves the others as they are: a file of a lower layer of overlayfs, which
+    /// has no index.
+    pub breaks_links: bool,
 }
 
 /// What nobody may do to an object before chattr(1) allows it again.

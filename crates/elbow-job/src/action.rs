@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use elbow_file::{Errno, FileType, Handle, Stat, Time};
+use elbow_file::{Errno, FileSystemTraits, FileType, Handle, Stat, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::api::Ino;
@@ -66,14 +66,14 @@ impl LinkedObject {
         }
     }
 
-    /// It is that object, whatever was written to it since; where inode numbers do not last, one to which nothing was.
-    pub(crate) fn is(&self, now: &Stat, keeps_inos: impl FnOnce() -> bool) -> bool {
+    /// It is that object, whatever was written to it since; where inode numbers say too little, one to which nothing was.
+    pub(crate) fn is(&self, now: &Stat, traits: impl FnOnce() -> Result<FileSystemTraits, Errno>) -> bool {
         let (is_ino, is_content) = (self.ino == now.ino, (self.size, self.mtime) == (now.size, now.mtime));
         let is_one = match (is_ino, is_content) {
             (true, true) => true,
             (false, false) => false,
-            (true, false) => keeps_inos(),
-            (false, true) => !keeps_inos(),
+            (true, false) => traits().is_ok_and(|traits| traits.tells_inos_apart),
+            (false, true) => !traits().is_ok_and(|traits| traits.keeps_inos),
         };
         is_one && self.kind == now.kind
     }
@@ -281,16 +281,14 @@ impl<H, F> Action<H, F> {
 impl Action {
     /// The name of what the storage has refused, in an error.
     pub(crate) fn refused_operation(&self, errno: Errno) -> &'static str {
-        let copies = match self {
-            Self::Create { fill, .. } | Self::Fill { fill, .. } => {
-                fill.pieces.iter().any(|(_, piece)| matches!(piece, Piece::Copy(_)))
+        let copies = |fill: &Fill| fill.pieces.iter().any(|(_, piece)| matches!(piece, Piece::Copy(_)));
+        match self {
+            _ if errno != Errno::STALE => self.operation(),
+            Self::Create { fill, .. } | Self::Fill { fill, .. } if copies(fill) => {
+                "copy what somebody else has changed since to"
             }
-            _ => false,
-        };
-        if copies && errno == Errno::STALE {
-            "copy what somebody else has changed since to"
-        } else {
-            self.operation()
+            Self::Link { .. } => "link what somebody else has replaced since to",
+            _ => self.operation(),
         }
     }
 }

@@ -129,13 +129,9 @@ impl Executor<'_> {
                 done.calls += 1;
                 let to = (&b, &*to.key.name);
                 lost_answers::link(self.storage, (&a, &*from.key.name), to)?;
-                let keeps_inos = || {
-                    self.storage
-                        .file_system_traits(&b)
-                        .is_ok_and(|traits| traits.keeps_inos)
-                };
+                let traits = || self.storage.file_system_traits(&b);
                 if let Some(seen) = seen
-                    && !seen.is(&self.storage.stat(to.0, to.1)?, keeps_inos)
+                    && !seen.is(&self.storage.stat(to.0, to.1)?, traits)
                 {
                     self.storage.unlink(to.0, to.1)?;
                     return Err(Errno::STALE);

@@ -164,14 +164,23 @@ fn what_others_set_of_a_directory_that_the_job_sets_too_is_named() {
     }
 }
 
+/// What lies beside a job in its directory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Other {
+    None,
+    Runs,
+    IsKept,
+}
+
 /// Jobs side by side open a directory of mode 0555 for a moment when they stage in it, and each took that of another one for a change by somebody else.
 #[test]
 fn what_other_jobs_open_for_a_moment_is_no_conflict() {
-    for (beside, is_other_job, is_committed) in [
-        (0o755, true, true),
-        (0o755, false, false),
-        (0o775, true, false),
-        (0o500, true, false),
+    for (beside, other, is_committed) in [
+        (0o755, Other::Runs, true),
+        (0o755, Other::None, false),
+        (0o755, Other::IsKept, false),
+        (0o775, Other::Runs, false),
+        (0o500, Other::Runs, false),
     ] {
         let temp = scratch();
         old_tree(temp.path());
@@ -180,20 +189,46 @@ fn what_other_jobs_open_for_a_moment_is_no_conflict() {
         Change::Mode(0o555).beside(&place);
         let job = begin(real(), temp.path(), Publish::Staged);
         Change::Mode(0o551).in_job(&job, "d");
-        let other = is_other_job.then(|| begin(real(), temp.path(), Publish::Staged));
-        if let Some(other) = &other {
-            InJob(other).run(&Op::Create("others".into())).unwrap();
-            other.shared.drain(&mut |_| {}).unwrap();
+        let beside_it = (other != Other::None).then(|| begin(real(), temp.path(), Publish::Staged));
+        if let Some(job) = &beside_it {
+            InJob(job).run(&Op::Create("others".into())).unwrap();
+            job.shared.drain(&mut |_| {}).unwrap();
+            if other == Other::IsKept {
+                let kept = job.roll_back(true, &mut |_| {});
+                assert!(matches!(kept, Ok(Outcome::Kept(..))), "{kept:?}");
+            }
         }
         Change::Mode(beside).beside(&place);
         let outcome = job.commit(&mut |_| {});
-        let what = format!("{beside:o}, another job: {is_other_job}: {outcome:?}");
+        let what = format!("{beside:o}, {other:?}: {outcome:?}");
         match outcome {
             Ok(Outcome::Committed) => assert!(is_committed && Change::Mode(0o551).is_there(&place), "{what}"),
             Ok(Outcome::RolledBack(cause)) => assert!(!is_committed && names_it(&cause, "d"), "{what}"),
             _ => panic!("{what}"),
         }
     }
+}
+
+/// Nothing takes the bit from root, so somebody has.
+#[test]
+fn a_set_group_id_bit_that_others_have_taken_away_is_named() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: the kernel takes the bit from other users");
+        return;
+    }
+    let temp = scratch();
+    old_tree(temp.path());
+    let place = temp.path().join("d");
+    Change::Mode(0o2555).beside(&place);
+    let job = begin(real(), temp.path(), Publish::Staged);
+    Change::Mode(0o2551).in_job(&job, "d");
+    Change::Mode(0o555).beside(&place);
+    let outcome = job.commit(&mut |_| {});
+    assert!(
+        matches!(&outcome, Ok(Outcome::RolledBack(cause)) if names_it(cause, "d")),
+        "{outcome:?}"
+    );
+    assert!(Change::Mode(0o555).is_there(&place));
 }
 
 #[test]

@@ -72,6 +72,7 @@ mod signals;
 mod size;
 mod sort;
 mod stall;
+mod standard_streams;
 mod status;
 mod suggest;
 mod system_memory;

@@ -1,9 +1,17 @@
-//! What a process needs that works for another one: a umask that changes nothing, and many open files.
+//! What a process needs that works for another one: a umask that changes nothing, many open files, and threads.
 
 #![allow(clippy::disallowed_methods)] // limits are read from /proc
 
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context;
 use elbow_mount::ChildState;
 use rustix::process::{Resource, Rlimit};
+
+/// A job with the least of all is served by so many threads, with the processes that are started for it.
+const THREADS_LEAST: usize = 12;
+/// Of a thread that does nothing.
+const SMALL_STACK_BYTES: usize = 64 << 10;
 
 /// Makes this process fit to work for another one, and says how the other is to find things.
 ///
@@ -14,6 +22,30 @@ pub(crate) fn prepare_process() -> ChildState {
     rustix::process::umask(rustix::fs::Mode::empty());
     raise_open_files();
     state
+}
+
+/// Fails where a job could not be served: without a thread that answers, whatever uses its mount would wait without an end.
+pub(crate) fn expect_threads() -> anyhow::Result<()> {
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut started = Vec::new();
+    let all = (0..THREADS_LEAST).try_for_each(|_| {
+        let gate = gate.clone();
+        let small = std::thread::Builder::new().stack_size(SMALL_STACK_BYTES);
+        started.push(small.spawn(move || drop(gate.lock()))?);
+        Ok::<(), std::io::Error>(())
+    });
+    drop(closed);
+    let count = started.len();
+    for thread in started {
+        let _ = thread.join();
+    }
+    all.with_context(|| {
+        format!(
+            "a job needs {THREADS_LEAST} threads and processes, and no more than {count} can be started here \
+             (`ulimit -u`, or pids.max of the control group)"
+        )
+    })
 }
 
 /// As far as may be: root beyond the hard limit, others up to it. A limit that cannot be raised is one to live with.

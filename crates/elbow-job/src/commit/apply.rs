@@ -507,8 +507,8 @@ impl<'a> Apply<'a> {
         storage.chmod(from.0, from.1, now.mode | OWNER_ALL)?;
         let renamed = rename();
         let (dir, name) = if renamed.is_ok() { to } else { from };
-        storage.chmod(dir, name, now.mode)?;
-        renamed
+        let closed = storage.chmod(dir, name, now.mode);
+        renamed.and(closed)
     }
 
     /// Gives the owner of a directory all rights in it; `false`: it has them already, or it is no directory.

@@ -30,7 +30,7 @@ use crate::os_path;
 use crate::ownership::{Ownership, OwnershipCheck};
 use crate::parallel::parallel;
 use crate::report::{Cause, cause_of};
-use crate::staging::{JournalEntry, is_job_name, is_probe_name, is_staging_name, part_name};
+use crate::staging::{JournalEntry, MANIFEST, is_job_name, is_probe_name, is_staging_name, part_name};
 use crate::step_counter::StepCounter;
 
 /// Who knows what an object was like.
@@ -69,6 +69,7 @@ impl Known for RecordedObject {
 const GIVEN_AWAY: &str = "the job removes it, but its owner or mode was changed";
 const RIGHTS_CHANGED: &str = "its owner or mode was changed";
 const LINK_REPLACED: &str = "it was replaced, and the job gives it another name";
+const LINK_IN_DOUBT: &str = "it was written to or replaced, and the job gives it another name";
 const REPLACED: &str = "it was replaced, or its attributes or links were changed";
 
 fn differs(kind: FileType, (size, mtime): (u64, Time), now: &Stat) -> Option<&'static str> {
@@ -403,9 +404,13 @@ fn check_same(tree: &Tree<'_>, path: &Path, seen: &impl Known, is_emptied: bool)
 fn check_linked(tree: &Tree<'_>, path: &Path, linked: &LinkedObject) -> Result<Option<String>, Errno> {
     let (dir, name) = tree.parent_of(path)?;
     let now = tree.storage.stat_uncached(&dir, &name)?;
-    let traits = || tree.storage.file_system_traits(&tree.root);
-    let is_one = linked.is(&now, || traits().is_ok_and(|traits| traits.keeps_inos));
-    Ok((!is_one).then(|| LINK_REPLACED.to_owned()))
+    let is_one = linked.is(&now, || tree.storage.file_system_traits(&tree.root));
+    let why = if now.ino == linked.ino && now.kind == linked.kind {
+        LINK_IN_DOUBT
+    } else {
+        LINK_REPLACED
+    };
+    Ok((!is_one).then(|| why.to_owned()))
 }
 
 fn check_attributes(
@@ -449,12 +454,22 @@ fn may_be_of_jobs(seen: u32, now: u32, tree: &Tree<'_>, own: &OsStr) -> bool {
         |open: u32, closed: u32| is_closed(closed) && open | SET_GROUP_ID == closed | OWNER_ALL | SET_GROUP_ID;
     let is_opened = is_open_of(now, seen) || is_open_of(seen, now);
     let has_lost_bit = is_closed(seen) && seen == now | SET_GROUP_ID;
-    has_lost_bit || is_opened && has_other_jobs(tree, own)
+    // It takes nothing from root.
+    has_lost_bit && !rustix::process::geteuid().is_root() || (is_opened || has_lost_bit) && has_other_jobs(tree, own)
 }
 
+/// Whether other jobs change the tree at this moment: not those that are kept, which have closed what they had opened.
 fn has_other_jobs(tree: &Tree<'_>, own: &OsStr) -> bool {
     let jobs = tree.storage.list(&tree.root).unwrap_or_default();
-    jobs.iter().any(|entry| is_job_name(&entry.name) && entry.name != own)
+    let is_at_work = |name: &OsStr| {
+        let job = tree.storage.open_dir(&tree.root, name);
+        job.and_then(|job| tree.storage.stat(&job, OsStr::new(MANIFEST)))
+            .is_ok()
+    };
+    let mut others = jobs
+        .iter()
+        .filter(|entry| is_job_name(&entry.name) && entry.name != own);
+    others.any(|entry| is_at_work(&entry.name))
 }
 
 fn check_names(

@@ -98,6 +98,7 @@ pub(crate) fn found(attrs: &Attrs, ino: u64, dev: u64) -> Result<Stat> {
         ctime: time(mtime),
         protection: Protection::None,
         is_encrypted: false,
+        breaks_links: false,
     })
 }
 

@@ -630,6 +630,7 @@ impl Storage for SftpStorage {
             own_ids: false,
             shares_locks: false,
             keeps_inos: false,
+            tells_inos_apart: false,
             copies_up: false,
             lower_dirs_stay: false,
             links_max: None,

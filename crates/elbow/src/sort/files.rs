@@ -21,6 +21,8 @@ use elbow_extmem::text::{Input, Output, TextError};
 use elbow_file::Handle;
 use rustix::fs::{Access, OFlags, access, fcntl_getfl};
 
+use crate::standard_streams;
+
 /// Standard input on a command line.
 const STANDARD_INPUT: &str = "-";
 
@@ -65,7 +67,7 @@ pub(super) fn described(input: Input, name: &OsStr, output: Option<&File>) -> In
 /// Opens an input.
 pub(super) fn open(name: &OsStr) -> io::Result<File> {
     if name == STANDARD_INPUT {
-        return io::stdin().as_fd().try_clone_to_owned().map(File::from);
+        return standard_streams::stdin();
     }
     File::open(name)
 }
@@ -111,11 +113,7 @@ fn with_handle(file: File) -> io::Result<(File, Handle)> {
 
 fn standard_output() -> Result<Output<File>> {
     const NAME: &str = "standard output";
-    let file = io::stdout()
-        .as_fd()
-        .try_clone_to_owned()
-        .map(File::from)
-        .context(NAME)?;
+    let file = standard_streams::stdout().context(NAME)?;
     Ok(match is_new_file(&file) {
         true => Output::file(NAME, || with_handle(file)),
         false => Output::new(NAME, || Ok(file)),

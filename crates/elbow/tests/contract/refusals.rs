@@ -5,6 +5,7 @@ use crate::stage::{Stage, word};
 /// Becomes an ordinary user with a name (fusermount3 wants one) and an open `/dev/fuse`.
 const AS_USER: &str = "mknod -m 666 ../fuse c 10 229; mount --bind ../fuse /dev/fuse
     user() { setpriv --reuid 1 --regid 1 --clear-groups --inh-caps=-all env TMPDIR=\"$PWD/..\" \"$@\"; }";
+const NAMELESS: &str = "setpriv --reuid 12345 --regid 12345 --clear-groups --inh-caps=-all env TMPDIR=\"$PWD/..\"";
 
 #[test]
 fn a_missing_directory() {
@@ -97,6 +98,27 @@ fn no_helper_to_mount_for_the_user() {
     ));
     said.assert_code(125)
         .assert_says(&["fusermount3 was not found", "apt install fuse3"]);
+}
+
+/// As `docker run --user 12345` has it.
+#[test]
+fn a_user_without_a_name() {
+    let stage = Stage::open_to_all();
+    let said = stage.apart(&format!("{AS_USER}; chown 12345 .; {NAMELESS} $ELBOW run -- true"));
+    said.assert_code(125)
+        .assert_says(&["could not determine username", "/etc/passwd", "unshare -Ur"]);
+}
+
+/// Without a thread that answers, the job waited for its own mount, and nothing but SIGKILL ended it.
+#[test]
+fn too_few_threads_and_processes() {
+    for most in [5, 8, 12] {
+        let stage = Stage::open_to_all();
+        let limited = format!("{NAMELESS} prlimit --nproc={most} $ELBOW run -- true");
+        let said = stage.apart(&format!("{AS_USER}; chown 12345 .; {limited}"));
+        said.assert_code(125)
+            .assert_says(&["a job needs 12 threads and processes", "ulimit -u"]);
+    }
 }
 
 #[test]

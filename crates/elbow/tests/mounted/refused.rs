@@ -345,6 +345,77 @@ fn files_of_a_lower_layer_are_written_in_two_directories_at_once() {
     }
 }
 
+/// Of a lower layer, natively a change by one name leaves the other names as they are, but where the overlay has an index; links of the upper layer are links. What the
+/// job wrote by one name was stored under another.
+#[test]
+fn links_of_a_lower_layer_are_what_they_are_without_a_job() {
+    const SEED: &str = "mkdir d; echo 1 > d/f; ln d/f hl; ln d/f d/other; echo 2 > a; ln a z";
+    const SEEN: &str =
+        "for f in d/f hl d/other a z up up2 moved; do [ -e $f ] && echo $f $(cat $f) $(stat -c '%a %u' $f); done; true";
+    for index in ["off", "on"] {
+        for change in [
+            "echo x >> d/f",
+            "echo x >> hl",
+            "echo x >> d/f; echo y >> hl",
+            "chmod 600 d/f; chown 5 d/other",
+            "truncate -s 0 a",
+            ": > z; touch -d @1 a",
+            "mv d/f moved; echo x >> hl; echo y >> moved",
+            "rm hl; echo x >> d/other",
+            "ln d/f d/new; echo x >> d/new",
+            "echo x >> up; chmod 600 up2",
+            "for f in d/f hl d/other a z up; do echo x >> $f; done",
+        ] {
+            let ended = [false, true].map(|in_job| {
+                let place = tempfile::tempdir().expect("temporary directory");
+                let overlay = Overlay::with(place.path(), SEED, &format!(",index={index}"))?;
+                let shell = |words: &[&str], script: &str| {
+                    let run = Command::new(words[0])
+                        .args(&words[1..])
+                        .arg(script)
+                        .current_dir(overlay.work())
+                        .output();
+                    let run = run.expect("a command");
+                    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+                    assert!(run.status.success(), "index={index}, {change}: {said}");
+                    String::from_utf8_lossy(&run.stdout).into_owned()
+                };
+                shell(&["sh", "-ec"], "echo 3 > up; ln up up2");
+                let job = [env!("CARGO_BIN_EXE_elbow"), "run", "-q", "--", "sh", "-ec"];
+                let words = if in_job { &job[..] } else { &["sh", "-ec"] };
+                // Some look at all of it first.
+                let inside = shell(words, &format!("{SEEN} > /dev/null; {change}; {SEEN}"));
+                Some((inside, shell(&["sh", "-ec"], SEEN)))
+            });
+            let [Some(native), Some(job)] = ended else { return };
+            assert_eq!(job, native, "index={index}, {change}");
+        }
+    }
+}
+
+/// Its inode number is that of the name, whoever has written to it: a snapshot by `ln` of a log that others write was refused in a container.
+#[test]
+fn what_others_write_to_a_file_of_a_lower_layer_keeps_nobody_from_linking_it() {
+    let place = tempfile::tempdir().expect("temporary directory");
+    let Some(overlay) = Overlay::over(place.path(), "echo 1 > log; echo 1 > old") else {
+        return;
+    };
+    let script = format!(
+        "echo 2 >> log
+         {} run -- sh -ec 'ln log snap; ln old other; : > ../at; until [ -e ../go ]; do sleep 0.02; done' &
+         until [ -e ../at ]; do sleep 0.02; done; echo 3 >> log; : > ../go; wait $!; cat log snap other",
+        env!("CARGO_BIN_EXE_elbow")
+    );
+    let run = Command::new("sh")
+        .args(["-ec", &script])
+        .current_dir(overlay.work())
+        .output();
+    let run = run.expect("a shell");
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{said}");
+    assert_eq!(String::from_utf8_lossy(&run.stdout), "1\n2\n3\n1\n2\n3\n1\n", "{said}");
+}
+
 /// An overlayfs whose lower layer is an old tree.
 struct Overlay {
     place: std::path::PathBuf,
@@ -352,9 +423,13 @@ struct Overlay {
 
 impl Overlay {
     fn over(place: &std::path::Path, seed: &str) -> Option<Self> {
+        Self::with(place, seed, "")
+    }
+
+    fn with(place: &std::path::Path, seed: &str, options: &str) -> Option<Self> {
         let script = format!(
             "mount -t tmpfs none '{0}'; cd '{0}'; mkdir lower upper inner merged; cd lower; {seed}; cd ..
-             mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=inner merged",
+             mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=inner{options} merged",
             place.display()
         );
         let overlay = Self {

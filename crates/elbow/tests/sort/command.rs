@@ -482,6 +482,27 @@ fn the_version_is_told() {
     assert_eq!(text(&stage.sort(&["--version-sort"], b"f10\nf9\n")), b"f9\nf10\n");
 }
 
+/// The runtime opens /dev/null in their places, into which everything was written with exit code 0.
+#[test]
+fn closed_streams_are_no_output_and_no_input() {
+    let stage = Stage::with(&[("in", b"b\na\n"), ("records", b"baba")]);
+    for (script, code) in [
+        ("sort in >&-", 2),
+        ("sort <&-", 2),
+        ("sort --record 2 records >&-", 2),
+        ("sort --record 2 - <&- > out", 2),
+        ("sort -o out in >&- <&-", 0),
+        ("sort in > /dev/null", 0),
+        ("sort < /dev/null > out", 0),
+    ] {
+        let words = script.replace("sort", &format!("{ELBOW} sort"));
+        let said = stage.run("sh", &["-c", &words], b"");
+        assert_eq!(said.status.code(), Some(code), "{script}: {said:?}");
+        let is_told = String::from_utf8_lossy(&said.stderr).contains("Bad file descriptor");
+        assert_eq!(is_told, code == 2, "{script}: {said:?}");
+    }
+}
+
 /// A limit of a batch system or a shell is met by taking less, as sort(1) does.
 #[test]
 fn little_memory_and_few_descriptors_are_enough() {

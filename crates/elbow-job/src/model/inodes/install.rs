@@ -102,7 +102,8 @@ impl Inodes {
 
     fn install_entry(&mut self, parent: Ino, found: &FoundEntry) {
         let key = EntryKey::new(parent, &found.entry.name);
-        let several = found.stat.filter(|stat| stat.kind != FileType::Dir && stat.nlink > 1);
+        let is_one = |stat: &Stat| stat.kind != FileType::Dir && stat.nlink > 1 && !stat.breaks_links;
+        let several = found.stat.filter(is_one);
         found.stat.iter().for_each(|stat| self.note(stat));
         let known = several.and_then(|stat| self.linked.get(&(stat.dev, stat.ino)).copied());
         let ino = known.unwrap_or_else(|| {
@@ -208,5 +209,6 @@ fn unknown(entry: &DirEntry) -> Inode {
         ctime: time,
         protection: elbow_file::Protection::None,
         is_encrypted: false,
+        breaks_links: false,
     })
 }

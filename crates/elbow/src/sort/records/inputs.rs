@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use elbow_extmem::sort::{RecordFormat, SortError};
 
 use crate::sort::args::SortArgs;
+use crate::standard_streams;
 
 /// The inputs, one after the other.
 pub(super) struct Inputs {
@@ -61,7 +62,7 @@ impl Read for Inputs {
             }
             match self.left.next() {
                 None => return Ok(0),
-                Some(name) if name == "-" => self.now = Some(Box::new(std::io::stdin())),
+                Some(name) if name == "-" => self.now = Some(Box::new(standard_streams::stdin()?)),
                 Some(name) => self.now = Some(Box::new(File::open(name)?)),
             }
         }

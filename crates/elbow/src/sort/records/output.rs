@@ -2,8 +2,7 @@
 //! a stream.
 
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, ErrorKind};
-use std::os::fd::AsFd;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 
 use crate::partial_output::PartialOutput;
+use crate::standard_streams;
 
 /// Where the result goes.
 pub(super) enum Destination {
@@ -23,7 +23,7 @@ pub(super) enum Destination {
 impl Destination {
     /// What `-o` names; without it standard output, also where both are the same file.
     pub(super) fn new(output: Option<&PathBuf>) -> Result<Self> {
-        let stdout = || io::stdout().as_fd().try_clone_to_owned().map(File::from);
+        let stdout = standard_streams::stdout;
         let Some(path) = output else {
             return Ok(Self::Stream(stdout().context("standard output")?));
         };
