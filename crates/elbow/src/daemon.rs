@@ -34,7 +34,7 @@ use crate::control::{self, JobKind, Reply, Request, Socket};
 use crate::job::{self, Site};
 use crate::job_server::{JobServer, start};
 use crate::output::print_message;
-use crate::process_limits::{expect_threads, prepare_process};
+use crate::process_limits::{expect_threads_of_job, prepare_process};
 use crate::progress::Position;
 use crate::report::Report;
 use crate::signals::{self, Event};
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
     prepare_process();
     signals::block_all();
     let watcher = Watcher::start().context("cannot start a process")?;
-    expect_threads()?;
+    expect_threads_of_job()?;
     let mount_point = mount_point(&args.mount_point)?;
     let sites = Site::open_all(std::slice::from_ref(&args.source))?;
     let site = sites.first().context("no directory")?;

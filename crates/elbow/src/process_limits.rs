@@ -10,8 +10,8 @@ use rustix::process::{Resource, Rlimit};
 
 /// A job with the least of all is served by so many threads, with the processes that are started for it.
 const THREADS_LEAST: usize = 12;
-/// Of a thread that does nothing.
-const SMALL_STACK_BYTES: usize = 64 << 10;
+/// Of a thread, as the runtime has it where nobody asks for another.
+const STACK_BYTES: usize = 2 << 20;
 
 /// Makes this process fit to work for another one, and says how the other is to find things.
 ///
@@ -25,14 +25,19 @@ pub(crate) fn prepare_process() -> ChildState {
 }
 
 /// Fails where a job could not be served: without a thread that answers, whatever uses its mount would wait without an end.
-pub(crate) fn expect_threads() -> anyhow::Result<()> {
+pub(crate) fn expect_threads_of_job() -> anyhow::Result<()> {
+    expect_threads("a job", THREADS_LEAST)
+}
+
+/// Fails where so many threads cannot be started at once.
+pub(crate) fn expect_threads(what: &str, needed: usize) -> anyhow::Result<()> {
     let gate = Arc::new(Mutex::new(()));
     let closed = gate.lock().unwrap_or_else(PoisonError::into_inner);
     let mut started = Vec::new();
-    let all = (0..THREADS_LEAST).try_for_each(|_| {
+    let all = (0..needed).try_for_each(|_| {
         let gate = gate.clone();
-        let small = std::thread::Builder::new().stack_size(SMALL_STACK_BYTES);
-        started.push(small.spawn(move || drop(gate.lock()))?);
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+        started.push(thread.spawn(move || drop(gate.lock()))?);
         Ok::<(), std::io::Error>(())
     });
     drop(closed);
@@ -42,8 +47,8 @@ pub(crate) fn expect_threads() -> anyhow::Result<()> {
     }
     all.with_context(|| {
         format!(
-            "a job needs {THREADS_LEAST} threads and processes, and no more than {count} can be started here \
-             (`ulimit -u`, or pids.max of the control group)"
+            "{what} needs {needed} threads and processes, and no more than {count} can be started here \
+             (`ulimit -u`, `-d` or `-v`, or pids.max of the control group)"
         )
     })
 }

@@ -39,7 +39,7 @@ use crate::job_server::{JobServer, unix_seconds};
 use crate::messages;
 use crate::names::{CommandWords, DirectoryName};
 use crate::output::{print_message, strerror};
-use crate::process_limits::{expect_threads, prepare_process};
+use crate::process_limits::{expect_threads_of_job, prepare_process};
 use crate::progress::{self, Display, Position};
 use crate::report::Report;
 use crate::report_file::ReportFile;
@@ -134,7 +134,7 @@ fn attempts(
     signals::block_all();
     signals::block_stop();
     let watcher = Watcher::start().context("cannot start a process")?; // before any thread
-    expect_threads()?;
+    expect_threads_of_job()?;
     if let Some(opened) = trace {
         so_far.trace.replace(Some(opened.begin(&args.command, started)?));
     }

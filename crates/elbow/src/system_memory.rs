@@ -11,8 +11,9 @@ use rustix::process::{Resource, getrlimit};
 
 /// Where control groups are mounted, by cgroups(7).
 const GROUPS: &str = "/sys/fs/cgroup";
-/// Of what a process may have, this part is for what it does with it: the same in sort(1).
+/// Of what a process may have, this part is for what it does with it: the same in sort(1). But so much is for its threads.
 const LIMIT_SHARE: u64 = 2;
+const THREADS_BYTES: u64 = 12 << 20;
 
 /// RAM, or less where a control group of this process has a limit: that of a container, or of a job of a batch system.
 pub(crate) fn bytes() -> u64 {
@@ -26,7 +27,8 @@ pub(crate) fn bytes() -> u64 {
 /// So much at most fits the limits of the process (`ulimit -v`, `ulimit -d`), beside what else it needs.
 pub(crate) fn most_by_limits() -> u64 {
     let limit = |resource| getrlimit(resource).current.unwrap_or(u64::MAX);
-    limit(Resource::As).min(limit(Resource::Data)) / LIMIT_SHARE
+    let least = limit(Resource::As).min(limit(Resource::Data));
+    least.saturating_sub(THREADS_BYTES) / LIMIT_SHARE
 }
 
 /// The files with the limits of all groups that the process is in, given /proc/self/cgroup: each group has those of the groups above it, too, and

@@ -7,6 +7,7 @@
 
 use anyhow::{Context, Result, bail};
 
+use crate::process_limits::expect_threads;
 use crate::system_memory;
 
 /// Without -S, this part of RAM at most, and this part of what is available.
@@ -14,6 +15,10 @@ const RAM_SHARE: u64 = 4;
 const AVAILABLE_SHARE: u64 = 2;
 /// Less is not worth saving.
 const DEFAULT_BYTES_MIN: u64 = 32 << 20;
+/// More are not tried: a limit that lets so many be started lets more.
+const TRIED_MAX: usize = 64;
+/// Where limits leave less, nothing is begun.
+const LIMITED_BYTES_MIN: u64 = 1 << 20;
 /// Runs and result that together take less than twice this part of what is available go through the page cache. The
 /// kernel lets writers wait when a fifth of it is dirty (vm.dirty_ratio).
 const CACHED_SHARE: u64 = 16;
@@ -24,8 +29,13 @@ const CACHED_BYTES_MAX: u64 = 1 << 30;
 pub(super) fn bytes(sizes: &[String]) -> Result<usize> {
     let given = sizes.iter().map(|size| parse(size)).collect::<Result<Vec<u64>>>()?;
     let bytes = given.into_iter().max().unwrap_or_else(default_bytes);
-    let bytes = bytes.min(system_memory::most_by_limits());
-    Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
+    let most = system_memory::most_by_limits();
+    if most < LIMITED_BYTES_MIN {
+        bail!(
+            "the limits of the process (`ulimit -d`, `ulimit -v`) leave too little memory to sort in: it needs 16 MiB"
+        );
+    }
+    Ok(usize::try_from(bytes.min(most)).unwrap_or(usize::MAX))
 }
 
 fn parse(text: &str) -> Result<u64> {
@@ -87,6 +97,15 @@ pub(super) fn threads(given: Option<&str>) -> Result<usize> {
             number => Ok(number.min(MAX)),
         },
     }
+}
+
+/// As many of these threads as can be started, each with one that reads for it, beside three more: all of them, or one.
+///
+/// # Errors
+/// Not even one.
+pub(super) fn startable(threads: usize) -> Result<usize> {
+    let expect = |threads: usize| expect_threads("sorting", 2 * threads.min(TRIED_MAX) + 3).map(|()| threads);
+    expect(threads).or_else(|_| expect(1))
 }
 
 /// A number of sources that are merged at once.

@@ -55,7 +55,7 @@ fn sort_as_asked(args: &SortArgs) -> Result<ExitCode> {
     refuse_what_is_for_text(args)?;
     let options = Options {
         memory_bytes: memory::bytes(&args.buffer_size)?,
-        threads: threads(args)?,
+        threads: memory::startable(threads(args)?)?,
         stable: args.text.stable,
     };
     if args.records.resume {

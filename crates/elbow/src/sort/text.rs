@@ -202,7 +202,7 @@ fn options(args: &SortArgs, table: Option<&Table>) -> Result<SortOptions> {
         },
         form: form(text.count, table),
         memory_bytes: memory::bytes(&args.buffer_size)?,
-        threads: memory::threads(args.parallel.as_deref())?,
+        threads: memory::startable(memory::threads(args.parallel.as_deref())?)?,
         fan_in: text.batch_size.as_deref().map(memory::batch_size).transpose()?,
         directories,
         cached_bytes: memory::cached_bytes(),

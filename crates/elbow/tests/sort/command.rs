@@ -516,10 +516,20 @@ fn little_memory_and_few_descriptors_are_enough() {
         "ulimit -v 1000000; sort in",
         "ulimit -v 1000000; sort -S 64G in",
         "ulimit -d 400000; sort -S 64G --parallel 1 in",
+        "ulimit -d 30000; sort in",
         "ulimit -n 32; sort -S 64K in",
         "ulimit -n 32; split -l 400 in part.; for part in part.*; do sort -o $part $part; done; sort -m part.*",
     ] {
         assert!(text(&shell(script)) == sorted(&input), "{script}");
     }
     assert!(std::fs::read_dir(stage.path("")).expect("the directory").count() > 32);
+    // It hung, without a thread that was to read.
+    for most in ["5000", "8000", "12000"] {
+        let said = shell(&format!("ulimit -d {most}; sort in"));
+        let told = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(
+            said.status.code() == Some(2) && told.contains("ulimit -d"),
+            "{most}: {told}"
+        );
+    }
 }
