@@ -400,6 +400,13 @@ pub(crate) fn remember_kept(kept: &KeptJob) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Forgets a job that is not kept any more, wherever its directory was mounted when it was kept.
+pub(crate) fn forget_kept(job: &str) {
+    for directory in candidates().into_iter().filter(|directory| is_private(directory)) {
+        let _ = std::fs::remove_file(directory.join(format!("{job}.kept")));
+    }
+}
+
 /// The kept jobs that were remembered and are there still, or whose directory is out of sight.
 pub(crate) fn kept() -> Vec<KeptJob> {
     kept_among(|_| true)

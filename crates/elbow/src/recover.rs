@@ -8,6 +8,7 @@ use elbow_job::{Abandoned, JobState, RecoverAction, Recovered, SavedJob, Unfinis
 use serde::Serialize;
 
 use crate::cli::RecoverArgs;
+use crate::control::forget_kept;
 use crate::exit;
 use crate::job::{Site, name_of};
 use crate::json;
@@ -77,6 +78,8 @@ fn end_jobs(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     if args.search {
         found.extend(site.recover_orphans(args.force)?);
     }
+    let dropped = found.iter().filter(|job| job.action == RecoverAction::Dropped);
+    dropped.for_each(|job| forget_kept(&job.job));
     report(args, &site, &found)?;
     let is_named = !args.retry.is_empty();
     let is_left = |action| match action {

@@ -11,6 +11,7 @@ use elbow_job::{JobState, Outcome, RecoverAction, UnfinishedJob};
 
 use crate::cli::{ResumeArgs, ViaArgs};
 use crate::commit::report;
+use crate::control::forget_kept;
 use crate::exit;
 use crate::job::{Site, recovered_lines};
 use crate::job_end::JobEnd;
@@ -84,7 +85,10 @@ fn resume(args: &ResumeArgs) -> anyhow::Result<Report> {
     for job in &waiting {
         let began = Instant::now();
         match site.resume(job, args.on_conflict) {
-            Ok(Outcome::Committed) => report.add_resumed(site.path(), job, began.elapsed()),
+            Ok(Outcome::Committed) => {
+                forget_kept(&job.to_string_lossy());
+                report.add_resumed(site.path(), job, began.elapsed());
+            }
             outcome => report.add(site.path(), job, &JobEnd::of_kept(outcome, began.elapsed()), ""),
         }
     }

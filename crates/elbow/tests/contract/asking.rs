@@ -161,6 +161,20 @@ fn a_kept_job_is_listed_until_it_is_dropped() {
     assert!(jobs_of(&stage).is_empty());
 }
 
+/// Its directory was that of the outer job when it was kept: what it is on was never mounted again, and it stayed in the list.
+#[test]
+fn a_job_that_was_kept_in_a_job_is_listed_no_more_when_it_is_dropped() {
+    let stage = Stage::new();
+    let said = stage.apart(
+        "mkdir -p b/sub
+         inner=\"$ELBOW run -q --keep -- sh -c 'touch n; exit 9'\"
+         $ELBOW run -q --on b -- sh -c \"cd b/sub; $inner; [ \\$? = 9 ]\"
+         name=$(ls -A b/sub); $ELBOW jobs | grep -c \"$PWD/b/sub\"
+         $ELBOW recover b/sub --drop $name > /dev/null; $ELBOW jobs | grep -c \"$PWD/b/sub\" || true",
+    );
+    assert_eq!(said.assert_code(0).out, "1\n0\n", "{said:?}");
+}
+
 /// A kept job on a disk that was unplugged was forgotten by the first `elbow jobs`: its results were there, and nothing told of them.
 #[test]
 fn a_kept_job_is_listed_while_its_directory_is_not_mounted() {
