@@ -11,7 +11,7 @@ use crate::step::Step;
 #[non_exhaustive]
 pub enum MountError {
     /// Nothing there, or not reachable.
-    #[error("{}: {}; create the directory first, or name another one (`elbow run --on DIR`)", path.shown(), words(*errno))]
+    #[error("{}: {}; {}, or name another one (`elbow run --on DIR`)", path.shown(), words(*errno), way_there(*errno))]
     Unreachable {
         /// The directory as it was given.
         path: PathBuf,
@@ -215,6 +215,14 @@ fn fuse_advice(errno: Errno) -> &'static str {
             "you may not open it: ask for `chmod 666 /dev/fuse`, its usual mode (in a container: --device /dev/fuse)"
         }
         _ => "FUSE does not work here",
+    }
+}
+
+fn way_there(errno: Errno) -> &'static str {
+    match errno {
+        Errno::NOENT => "create the directory first",
+        Errno::ACCESS => "get the right to enter it and the directories above it",
+        _ => "look why it cannot be opened",
     }
 }
 

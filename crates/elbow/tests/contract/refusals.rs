@@ -100,6 +100,16 @@ fn no_helper_to_mount_for_the_user() {
         .assert_says(&["fusermount3 was not found", "apt install fuse3"]);
 }
 
+#[test]
+fn a_directory_that_the_user_may_not_reach() {
+    let stage = Stage::open_to_all();
+    let said = stage.apart(&format!(
+        "{AS_USER}; mkdir -p closed/work; chmod 700 closed; user $ELBOW run --on closed/work -- true"
+    ));
+    said.assert_code(125)
+        .assert_says(&["closed/work: Permission denied", "get the right to enter it"]);
+}
+
 /// As `docker run --user 12345` has it.
 #[test]
 fn a_user_without_a_name() {
