@@ -80,6 +80,34 @@ fn what_others_have_put_in_its_place_gets_no_other_name() {
     }
 }
 
+/// `git clean -ffdx`, `rsync --delete`: nothing is left to be rolled back, and the job was told as one that a recovery ends, which found none.
+#[test]
+fn a_job_whose_hidden_directory_somebody_has_removed_is_rolled_back() {
+    for commits in [true, false] {
+        let temp = scratch();
+        std::fs::write(temp.path().join("old"), "old").unwrap();
+        let ops = [
+            Op::Create("new".into()),
+            Op::Mkdir("dir".into()),
+            Op::Create("dir/new".into()),
+        ];
+        let job = drained(temp.path(), &ops);
+        assert!(has_staging(temp.path()));
+        for entry in std::fs::read_dir(temp.path()).unwrap().map(Result::unwrap) {
+            if is_staging_name(&entry.file_name()) {
+                std::fs::remove_dir_all(entry.path()).unwrap();
+            }
+        }
+        let ended = match commits {
+            true => job.commit_or_keep(crate::Keep::Complete, &mut |_| {}),
+            false => job.roll_back(false, &mut |_| {}),
+        };
+        assert!(matches!(ended, Ok(Outcome::RolledBack(_))), "{ended:?}");
+        let names = std::fs::read_dir(temp.path()).unwrap().count();
+        assert_eq!(names, 1, "the old file");
+    }
+}
+
 /// Where a directory was in which a job has published something at once, there is a file: the job could be ended by nobody.
 #[test]
 fn a_directory_in_whose_place_others_put_something_else_holds_up_no_end() {

@@ -144,7 +144,9 @@ pub(crate) fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, counter: &St
         return Ok(());
     };
     none_if_missing(storage.unlink(&job, OsStr::new(JOURNAL)))?;
-    let entries = storage.list(&job)?;
+    let Some(entries) = none_if_missing(storage.list(&job))? else {
+        return Ok(()); // it is open here, and somebody has removed it
+    };
     let was_kept = entries.iter().any(|entry| entry.name == DROPPED);
     let others: Vec<_> = entries
         .into_iter()

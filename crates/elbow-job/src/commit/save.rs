@@ -131,7 +131,11 @@ impl Shared {
                 // Who finds it finds what was saved, too, and marks it.
                 Marking::Refused { is_safe: true, .. } if !was_staged && dir.note_left().is_ok() => Ok(kept()),
                 Marking::Refused { errno, .. } => {
-                    refused.push(not_done(SAVE_IN, &self.path, errno));
+                    let tried = match errno {
+                        Errno::NOENT => "find the hidden directory of the job, which somebody has removed, in",
+                        _ => "keep what is stored in",
+                    };
+                    refused.push(not_done(tried, &self.path, errno));
                     // Without what is on the storage it is of no use, and that is rolled back now.
                     let _ = dir.remove();
                     Err(refused)
