@@ -45,7 +45,7 @@ pub struct FileSystemTraits {
     pub shares_locks: bool,
     /// An object has the same inode number for as long as it is there, whoever looks.
     pub keeps_inos: bool,
-    /// What replaces an object has another inode number. FUSE file systems may give it that of the name.
+    /// What replaces an object has another inode number, but where it is given that of what was removed before. FUSE file systems may give it that of the name.
     pub tells_inos_apart: bool,
     /// A directory that a lower layer has cannot be renamed (EXDEV): overlayfs without `redirect_dir`.
     pub lower_dirs_stay: bool,

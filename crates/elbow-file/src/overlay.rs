@@ -17,6 +17,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
+use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::retry_on_intr;
 
 use crate::file_system_traits::{OVERLAYFS, mounts};
@@ -51,7 +52,7 @@ pub(crate) fn breaks_links(dir: impl AsFd, name: &CStr) -> bool {
             found.kind == OVERLAY_HANDLE && !is_upper && !is_indexed(mount)
         }
         // An older kernel, or one that is kept from saying so: as many names as there may be are taken for such.
-        None => is_on_overlay(dir) && !has_index(&mounts(), None),
+        None => is_on_overlay(dir) && !has_index(&mounts(), mount_of(dir)),
     }
 }
 
@@ -76,6 +77,11 @@ fn handle_of(dir: BorrowedFd<'_>, name: &CStr) -> Option<(FileHandle, libc::c_in
         )
     };
     (answer == 0).then_some((found, mount))
+}
+
+fn mount_of(file: BorrowedFd<'_>) -> Option<libc::c_int> {
+    let found = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
+    libc::c_int::try_from(found.stx_mnt_id).ok()
 }
 
 fn is_on_overlay(file: BorrowedFd<'_>) -> bool {

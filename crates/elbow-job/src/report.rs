@@ -161,6 +161,12 @@ impl Cause {
         matches!(self, Self::Deferred(_) | Self::Storage(_))
     }
 
+    /// Something is not there any more as it was seen.
+    pub(crate) fn is_stale(&self) -> bool {
+        let is_stale = |error: &DeferredError| error.errno == Errno::STALE.raw_os_error();
+        matches!(self, Self::Deferred(errors) if errors.iter().any(is_stale))
+    }
+
     /// Another attempt may end otherwise: there was no room.
     pub(crate) fn may_pass(&self) -> bool {
         let no_room = |error: &DeferredError| is_no_room(error.errno);

@@ -231,7 +231,7 @@ fn fusermount_advice(message: &str) -> &'static str {
         "; /dev/fuse must exist and be open to all (chmod 666 /dev/fuse, its usual mode)"
     } else if message.contains("could not determine username") {
         "; it mounts for users with a name alone: give this one a line in /etc/passwd (in a container: \
-         echo \"job:x:$(id -u):$(id -g)::/:/bin/sh\" >> /etc/passwd, as root), or try `unshare -Ur elbow ...`"
+         echo \"job:x:$(id -u):$(id -g)::/:/bin/sh\" >> /etc/passwd, as root), or try `unshare -Urm elbow ...`"
     } else if message.contains("Operation not permitted") {
         "; it must be setuid root (chmod u+s), and not be run where new privileges are forbidden (no_new_privs)"
     } else if message.contains("Permission denied") {

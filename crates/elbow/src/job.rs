@@ -21,6 +21,7 @@ use elbow_remote::Ssh;
 use crate::cli::{self, JobArgs, ViaArgs};
 use crate::job_end::BY_SOMEBODY_ELSE;
 use crate::output::{few, strerror};
+use crate::process_limits::THREADS_LEAST;
 use crate::shown_at::ShownAt;
 use crate::via::{Connected, Far, Reached};
 use crate::{size, system_memory};
@@ -96,7 +97,7 @@ impl From<cli::OnConflict> for elbow_job::OnConflict {
 
 fn default_memory() -> u64 {
     let share = (system_memory::bytes() / MEMORY_SHARE).min(MEMORY_MAX_BYTES);
-    share.min(system_memory::most_by_limits())
+    share.min(system_memory::most_by_limits(THREADS_LEAST))
 }
 
 /// Where results are saved that the storage does not take. Not in $TMPDIR: batch systems remove that when the job has ended.

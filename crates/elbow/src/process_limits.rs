@@ -8,10 +8,11 @@ use anyhow::Context;
 use elbow_mount::ChildState;
 use rustix::process::{Resource, Rlimit};
 
-/// A job with the least of all is served by so many threads, with the processes that are started for it.
-const THREADS_LEAST: usize = 12;
+/// A job with the least of all is served by twelve threads, with the processes that are started for it; and those that have just been tried may
+/// count for a moment longer.
+pub(crate) const THREADS_LEAST: usize = 14;
 /// Of a thread, as the runtime has it where nobody asks for another.
-const STACK_BYTES: usize = 2 << 20;
+pub(crate) const STACK_BYTES: usize = 2 << 20;
 
 /// Makes this process fit to work for another one, and says how the other is to find things.
 ///

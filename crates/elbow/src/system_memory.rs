@@ -9,11 +9,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
 
+use crate::process_limits::STACK_BYTES;
+
 /// Where control groups are mounted, by cgroups(7).
 const GROUPS: &str = "/sys/fs/cgroup";
-/// Of what a process may have, this part is for what it does with it: the same in sort(1). But so much is for its threads.
+/// Of what a process may have, this part is for what it does with it: the same in sort(1).
 const LIMIT_SHARE: u64 = 2;
-const THREADS_BYTES: u64 = 12 << 20;
+/// Beside the stacks of its threads, and what else it has.
+const OTHER_BYTES: u64 = 4 << 20;
 
 /// RAM, or less where a control group of this process has a limit: that of a container, or of a job of a batch system.
 pub(crate) fn bytes() -> u64 {
@@ -24,11 +27,11 @@ pub(crate) fn bytes() -> u64 {
     files.iter().filter_map(|file| limit(file)).fold(ram, u64::min)
 }
 
-/// So much at most fits the limits of the process (`ulimit -v`, `ulimit -d`), beside what else it needs.
-pub(crate) fn most_by_limits() -> u64 {
+/// So much at most fits the limits of the process (`ulimit -v`, `ulimit -d`), beside so many threads.
+pub(crate) fn most_by_limits(threads: usize) -> u64 {
     let limit = |resource| getrlimit(resource).current.unwrap_or(u64::MAX);
     let least = limit(Resource::As).min(limit(Resource::Data));
-    least.saturating_sub(THREADS_BYTES) / LIMIT_SHARE
+    least.saturating_sub((threads * STACK_BYTES) as u64 + OTHER_BYTES) / LIMIT_SHARE
 }
 
 /// The files with the limits of all groups that the process is in, given /proc/self/cgroup: each group has those of the groups above it, too, and

@@ -175,9 +175,13 @@ pub fn is_unfinished(storage: &dyn Storage, target: &SortTarget) -> Result<bool>
 pub fn refuse_unfinished(storage: &dyn Storage, target: &SortTarget) -> Result<()> {
     let path = target.side_path();
     let side = match storage.stat(&target.dir, &target.side_name()) {
-        Ok(side) if side.kind == FileType::Dir => side,
-        _ => return Ok(()), // what cannot be named or reached is not there for who sorts, either
+        // What cannot be named or reached is not there for who sorts, either.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::ACCESS) => return Ok(()),
+        side => side.map_err(failed("looking at", &path))?,
     };
+    if side.kind != FileType::Dir {
+        return Ok(());
+    }
     if !may_have_sorted(storage, target, side.uid)? {
         return Ok(());
     }
@@ -294,10 +298,10 @@ fn make_side(storage: &dyn Storage, target: &SortTarget) -> Result<Handle> {
         made => made.map(|()| true).map_err(failed("making", &path))?,
     };
     let side = storage.open_dir(&target.dir, &name).map_err(failed("opening", &path))?;
-    // A server may know who makes something by another number.
-    if !is_new {
-        check_side(storage, target, &side)?;
-    }
+    // One that we have made may be another's for a server, and then nobody could go on with the sort.
+    check_side(storage, target, &side).inspect_err(|_| {
+        let _ = is_new.then(|| storage.rmdir(&target.dir, &name));
+    })?;
     clear_side(storage, &side, &path)?;
     // Before anything is punched: a power cut that took the directory away would take the manifest and all runs along.
     storage

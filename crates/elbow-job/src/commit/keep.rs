@@ -105,12 +105,11 @@ impl RecordDraft {
                 opened => opened?,
             },
         };
-        if bytes != self.bytes {
+        // What a sync did not store, the next one takes for stored: another attempt writes it again.
+        if bytes != std::mem::take(&mut self.bytes) {
             // In place, where there is room.
-            self.bytes.clear();
             storage.write(&file, &[IoSlice::new(&bytes)], 0)?;
             storage.truncate(&file, bytes.len() as u64)?;
-            self.bytes = bytes;
         }
         storage.sync(&file)?;
         storage.close(&file)?;
@@ -124,6 +123,23 @@ impl RecordDraft {
             return Ok(());
         }
         self.give_name(storage, job, RESUME, record)
+    }
+
+    /// The same of a job that is about to commit: what fills the disk must keep it from neither. Where there is no room for both, it is as it was before.
+    pub(crate) fn keep_beside(&mut self, storage: &dyn Storage, job: &Handle, record: &Record) -> Result<(), Errno> {
+        self.keep(storage, job, record)?;
+        let reserved = Self::write(storage, job, record);
+        *self = match reserved {
+            Ok(another) => another,
+            Err(errno) => {
+                let (draft, resume) = (OsStr::new(RECORD_DRAFT), OsStr::new(RESUME));
+                none_if_missing(storage.unlink(job, draft))?;
+                storage.rename(job, resume, job, draft, RenameMode::Replace)?;
+                sync_dir(storage, job)?;
+                return Err(errno);
+            }
+        };
+        Ok(())
     }
 }
 

@@ -104,8 +104,8 @@ impl Shared {
             let dir = match self.watched(progress, EndStep::Save, &counter, write) {
                 Ok(dir) => dir,
                 Err(_) if self.is_interrupted() => break,
-                // What it is a copy of has changed: that is the cause already.
-                Err(NotSaved::Unread(_, Errno::STALE)) => break,
+                // What it is a copy of has changed, and that was told.
+                Err(NotSaved::Unread(_, Errno::STALE)) if cause.is_stale() => break,
                 Err(NotSaved::Unread(ino, errno)) => {
                     let path = self.state.lock().model.inodes.path(ino);
                     refused.push(not_done("read back", &path, errno));

@@ -91,7 +91,7 @@ impl StagedJob<'_> {
     /// that cannot be written, the record will hardly be either, and that is told.
     pub(crate) fn bind(&self, record: &Record, drafted: &mut RecordDraft) {
         if record.keeps
-            && let Err(errno) = drafted.keep(self.storage, &self.job, record)
+            && let Err(errno) = drafted.keep_beside(self.storage, &self.job, record)
         {
             warn!(%errno, "a job cannot be marked as one that goes on");
         }

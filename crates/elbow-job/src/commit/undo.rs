@@ -107,6 +107,9 @@ impl Undo<'_, '_> {
         forget(DEPARTED)
             .and_then(|()| forget(NAMED))
             .and_then(|()| forget(LATE))
+            // Nobody is to go on with it, whatever is left of it.
+            .and_then(|()| forget(RESUME))
+            .and_then(|()| sync_dir(self.apply.storage(), &self.apply.job))
             .and_then(|()| forget(UNDO[2]))
             .map_err(failed)?;
         Ok(stays)

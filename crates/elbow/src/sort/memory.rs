@@ -25,17 +25,35 @@ const CACHED_SHARE: u64 = 16;
 /// More is quicker past it.
 const CACHED_BYTES_MAX: u64 = 1 << 30;
 
-/// The memory to use: the largest size that was given, and not more than the limits of the process let it have, as sort(1) does.
-pub(super) fn bytes(sizes: &[String]) -> Result<usize> {
+/// The memory to use: the largest size that was given.
+pub(super) fn bytes(sizes: &[String]) -> Result<u64> {
     let given = sizes.iter().map(|size| parse(size)).collect::<Result<Vec<u64>>>()?;
-    let bytes = given.into_iter().max().unwrap_or_else(default_bytes);
-    let most = system_memory::most_by_limits();
-    if most < LIMITED_BYTES_MIN {
-        bail!(
-            "the limits of the process (`ulimit -d`, `ulimit -v`) leave too little memory to sort in: it needs 16 MiB"
-        );
+    Ok(given.into_iter().max().unwrap_or_else(default_bytes))
+}
+
+/// Memory and threads, not more than the limits of the process let it have, as sort(1) does.
+///
+/// # Errors
+/// Too little even for one thread.
+pub(super) fn within_limits(bytes: u64, mut threads: usize) -> Result<(usize, usize)> {
+    loop {
+        // Each has one that reads for it, and there are three more.
+        let started = 2 * threads + 3;
+        let most = system_memory::most_by_limits(started);
+        let trial = || expect_threads("sorting", started.min(TRIED_MAX));
+        match (most >= LIMITED_BYTES_MIN, threads) {
+            (true, _) => match trial() {
+                Err(error) if threads == 1 => return Err(error),
+                Err(_) => {}
+                Ok(()) => return Ok((usize::try_from(bytes.min(most)).unwrap_or(usize::MAX), threads)),
+            },
+            (false, 1) => bail!(
+                "the limits of the process (`ulimit -d`, `ulimit -v`) leave too little memory to sort in: it needs 16 MiB"
+            ),
+            (false, _) => {}
+        }
+        threads = threads.div_ceil(2);
     }
-    Ok(usize::try_from(bytes.min(most)).unwrap_or(usize::MAX))
 }
 
 fn parse(text: &str) -> Result<u64> {
@@ -97,15 +115,6 @@ pub(super) fn threads(given: Option<&str>) -> Result<usize> {
             number => Ok(number.min(MAX)),
         },
     }
-}
-
-/// As many of these threads as can be started, each with one that reads for it, beside three more: all of them, or one.
-///
-/// # Errors
-/// Not even one.
-pub(super) fn startable(threads: usize) -> Result<usize> {
-    let expect = |threads: usize| expect_threads("sorting", 2 * threads.min(TRIED_MAX) + 3).map(|()| threads);
-    expect(threads).or_else(|_| expect(1))
 }
 
 /// A number of sources that are merged at once.

@@ -53,9 +53,10 @@ pub(super) fn run(args: &SortArgs) -> Result<ExitCode> {
 
 fn sort_as_asked(args: &SortArgs) -> Result<ExitCode> {
     refuse_what_is_for_text(args)?;
+    let (memory_bytes, threads) = memory::within_limits(memory::bytes(&args.buffer_size)?, threads(args)?)?;
     let options = Options {
-        memory_bytes: memory::bytes(&args.buffer_size)?,
-        threads: memory::startable(threads(args)?)?,
+        memory_bytes,
+        threads,
         stable: args.text.stable,
     };
     if args.records.resume {

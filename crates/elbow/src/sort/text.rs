@@ -194,6 +194,11 @@ fn options(args: &SortArgs, table: Option<&Table>) -> Result<SortOptions> {
     if directories.is_empty() {
         directories.push(std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from));
     }
+    let (bytes, threads) = (
+        memory::bytes(&args.buffer_size)?,
+        memory::threads(args.parallel.as_deref())?,
+    );
+    let (memory_bytes, threads) = memory::within_limits(bytes, threads)?;
     Ok(SortOptions {
         terminator: match table {
             Some(_) => ROW_END,
@@ -201,8 +206,8 @@ fn options(args: &SortArgs, table: Option<&Table>) -> Result<SortOptions> {
             None => b'\n',
         },
         form: form(text.count, table),
-        memory_bytes: memory::bytes(&args.buffer_size)?,
-        threads: memory::startable(memory::threads(args.parallel.as_deref())?)?,
+        memory_bytes,
+        threads,
         fan_in: text.batch_size.as_deref().map(memory::batch_size).transpose()?,
         directories,
         cached_bytes: memory::cached_bytes(),

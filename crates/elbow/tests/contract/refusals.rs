@@ -116,7 +116,7 @@ fn a_user_without_a_name() {
     let stage = Stage::open_to_all();
     let said = stage.apart(&format!("{AS_USER}; chown 12345 .; {NAMELESS} $ELBOW run -- true"));
     said.assert_code(125)
-        .assert_says(&["could not determine username", "/etc/passwd", "unshare -Ur"]);
+        .assert_says(&["could not determine username", "/etc/passwd", "unshare -Urm"]);
 }
 
 /// Without a thread that answers, the job waited for its own mount, and nothing but SIGKILL ended it.
@@ -127,7 +127,7 @@ fn too_few_threads_and_processes() {
         let limited = format!("{NAMELESS} prlimit --nproc={most} $ELBOW run -- true");
         let said = stage.apart(&format!("{AS_USER}; chown 12345 .; {limited}"));
         said.assert_code(125)
-            .assert_says(&["a job needs 12 threads and processes", "ulimit -u"]);
+            .assert_says(&["a job needs 14 threads and processes", "ulimit -u"]);
     }
 }
 

@@ -517,6 +517,8 @@ fn little_memory_and_few_descriptors_are_enough() {
         "ulimit -v 1000000; sort -S 64G in",
         "ulimit -d 400000; sort -S 64G --parallel 1 in",
         "ulimit -d 30000; sort in",
+        "ulimit -d 65536; sort --parallel 12 -S 1G in",
+        "ulimit -d 40000; sort --parallel 12 in",
         "ulimit -n 32; sort -S 64K in",
         "ulimit -n 32; split -l 400 in part.; for part in part.*; do sort -o $part $part; done; sort -m part.*",
     ] {
