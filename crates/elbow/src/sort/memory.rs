@@ -37,8 +37,8 @@ pub(super) fn bytes(sizes: &[String]) -> Result<u64> {
 /// Too little even for one thread.
 pub(super) fn within_limits(bytes: u64, mut threads: usize) -> Result<(usize, usize)> {
     loop {
-        // Each has one that reads for it, and there are three more.
-        let started = 2 * threads + 3;
+        // Each has one that merges and one that reads for it, and there are three more.
+        let started = 3 * threads + 3;
         let most = system_memory::most_by_limits(started);
         let trial = || expect_threads("sorting", started.min(TRIED_MAX));
         match (most >= LIMITED_BYTES_MIN, threads) {
@@ -48,7 +48,7 @@ pub(super) fn within_limits(bytes: u64, mut threads: usize) -> Result<(usize, us
                 Ok(()) => return Ok((usize::try_from(bytes.min(most)).unwrap_or(usize::MAX), threads)),
             },
             (false, 1) => bail!(
-                "the limits of the process (`ulimit -d`, `ulimit -v`) leave too little memory to sort in: it needs 16 MiB"
+                "the limits of the process (`ulimit -d`, `ulimit -v`) leave too little memory to sort in: it needs 18 MiB"
             ),
             (false, _) => {}
         }
