@@ -5,6 +5,8 @@
     reason = "this is the edge that the rule keeps everybody else behind"
 )]
 
+use std::os::fd::AsFd;
+
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::retry_on_intr;
 use serde::{Deserialize, Serialize};
@@ -71,10 +73,10 @@ pub struct Identity {
 }
 
 /// See [`Storage::identity`](crate::Storage::identity).
-pub(crate) fn identity(handle: &Handle) -> Result<Identity> {
+pub(crate) fn identity(handle: impl AsFd) -> Result<Identity> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let wanted = StatxFlags::MNT_ID | StatxFlags::BTIME;
-    let found = retry_on_intr(|| rustix::fs::statx(handle, "", flags, wanted))?;
+    let found = retry_on_intr(|| rustix::fs::statx(&handle, "", flags, wanted))?;
     let has = |what| StatxFlags::from_bits_retain(found.stx_mask).contains(what);
     Ok(Identity {
         // Before Linux 5.8 it is the device, which is the same where a file system is mounted twice.
@@ -92,9 +94,7 @@ pub(crate) fn identity(handle: &Handle) -> Result<Identity> {
 
 /// The nature of the file system that holds an open object.
 pub(crate) fn of(handle: &Handle) -> Result<FileSystemTraits> {
-    let kind = retry_on_intr(|| rustix::fs::fstatfs(handle))?.f_type;
-    #[allow(clippy::unnecessary_cast, reason = "its type differs between architectures")]
-    let kind = kind as u64 & 0xFFFF_FFFF;
+    let kind = kind_of(handle)?;
     Ok(FileSystemTraits {
         own_ids: LOCAL.contains(&kind),
         keeps_inos: LOCAL.contains(&kind) && kind != OVERLAYFS,
@@ -106,6 +106,13 @@ pub(crate) fn of(handle: &Handle) -> Result<FileSystemTraits> {
         strangers_take_set_group_id: kind != FUSE,
         shows_all_above: LOCAL.contains(&kind) && shows_root(&mounts(), identity(handle)?.mount),
     })
+}
+
+/// The magic number of the file system that holds an open object.
+pub(crate) fn kind_of(file: impl AsFd) -> Result<u64> {
+    let kind = retry_on_intr(|| rustix::fs::fstatfs(&file))?.f_type;
+    #[allow(clippy::unnecessary_cast, reason = "its type differs between architectures")]
+    Ok(kind as u64 & 0xFFFF_FFFF)
 }
 
 /// Whether a mount shows its file system from the root on (proc_pid_mountinfo(5): the fourth field), and not a directory of it.
@@ -159,8 +166,16 @@ pub(crate) fn mounts() -> String {
 /// The options of a file system by its device number (proc_pid_mountinfo(5): the last field).
 fn options_of<'a>(table: &'a str, device: &str) -> Option<&'a str> {
     const DEVICE_FIELD: usize = 2;
-    let mut lines = table.lines();
-    let line = lines.find(|line| line.split(' ').nth(DEVICE_FIELD) == Some(device))?;
+    options_where(table, DEVICE_FIELD, device)
+}
+
+/// The same by the number of a mount.
+pub(crate) fn options_of_mount(table: &str, mount: u64) -> Option<&str> {
+    options_where(table, 0, &mount.to_string())
+}
+
+fn options_where<'a>(table: &'a str, field: usize, is: &str) -> Option<&'a str> {
+    let line = table.lines().find(|line| line.split(' ').nth(field) == Some(is))?;
     line.rsplit(' ').next()
 }
 

@@ -17,10 +17,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, StatxFlags};
-use rustix::io::retry_on_intr;
-
-use crate::file_system_traits::{OVERLAYFS, mounts};
+use crate::file_system_traits::{OVERLAYFS, identity, kind_of, mounts, options_of_mount};
 
 /// For a handle that only tells objects apart.
 const AT_HANDLE_FID: libc::c_int = 0x200;
@@ -33,7 +30,7 @@ const OF_UPPER: u8 = 1 << 2;
 const HANDLE_BYTES_MAX: usize = 128;
 
 /// Mounts that keep an index, by their numbers.
-static INDEXED: LazyLock<Mutex<HashMap<libc::c_int, bool>>> = LazyLock::new(Mutex::default);
+static INDEXED: LazyLock<Mutex<HashMap<u64, bool>>> = LazyLock::new(Mutex::default);
 
 /// As the kernel fills it (open_by_handle_at(2)).
 #[repr(C)]
@@ -52,17 +49,17 @@ pub(crate) fn breaks_links(dir: impl AsFd, name: &CStr) -> bool {
             found.kind == OVERLAY_HANDLE && !is_upper && !is_indexed(mount)
         }
         // An older kernel, or one that is kept from saying so: as many names as there may be are taken for such.
-        None => is_on_overlay(dir) && !has_index(&mounts(), mount_of(dir)),
+        None => is_on_overlay(dir) && !identity(dir).is_ok_and(|found| is_indexed(found.mount)),
     }
 }
 
-fn handle_of(dir: BorrowedFd<'_>, name: &CStr) -> Option<(FileHandle, libc::c_int)> {
+fn handle_of(dir: BorrowedFd<'_>, name: &CStr) -> Option<(FileHandle, u64)> {
     let mut found = FileHandle {
         bytes: HANDLE_BYTES_MAX as libc::c_uint,
         kind: 0,
         handle: [0; HANDLE_BYTES_MAX],
     };
-    let mut mount = 0;
+    let mut mount: libc::c_int = 0;
     let flags = AT_HANDLE_FID | if name.is_empty() { libc::AT_EMPTY_PATH } else { 0 };
     // SAFETY: the name ends with a zero, the handle is laid out as the kernel has it and says how long it is, and all three outlive the call.
     #[allow(unsafe_code)]
@@ -76,33 +73,22 @@ fn handle_of(dir: BorrowedFd<'_>, name: &CStr) -> Option<(FileHandle, libc::c_in
             flags,
         )
     };
-    (answer == 0).then_some((found, mount))
-}
-
-fn mount_of(file: BorrowedFd<'_>) -> Option<libc::c_int> {
-    let found = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
-    libc::c_int::try_from(found.stx_mnt_id).ok()
+    Some((found, u64::try_from(mount).ok()?)).filter(|_| answer == 0)
 }
 
 fn is_on_overlay(file: BorrowedFd<'_>) -> bool {
-    let kind = retry_on_intr(|| rustix::fs::fstatfs(file)).map(|found| found.f_type);
-    #[allow(clippy::unnecessary_cast, reason = "its type differs between architectures")]
-    kind.is_ok_and(|kind| kind as u64 & 0xFFFF_FFFF == OVERLAYFS)
+    kind_of(file) == Ok(OVERLAYFS)
 }
 
-fn is_indexed(mount: libc::c_int) -> bool {
+fn is_indexed(mount: u64) -> bool {
     let mut known = INDEXED.lock().unwrap_or_else(PoisonError::into_inner);
-    *known.entry(mount).or_insert_with(|| has_index(&mounts(), Some(mount)))
+    *known.entry(mount).or_insert_with(|| has_index(&mounts(), mount))
 }
 
-/// By the options of a mount (proc_pid_mountinfo(5): the last field), which name what is not usual.
-fn has_index(table: &str, mount: Option<libc::c_int>) -> bool {
-    let number = mount.map(|mount| mount.to_string());
-    let mut lines = table.lines();
-    let line = lines.find(|line| number.is_some() && line.split(' ').next() == number.as_deref());
-    let options = line.and_then(|line| line.rsplit(' ').next()).unwrap_or_default();
-    let option = options.split(',').find_map(|option| option.strip_prefix("index="));
-    match option {
+/// By the options of a mount, which name what is not usual.
+fn has_index(table: &str, mount: u64) -> bool {
+    let options = options_of_mount(table, mount).unwrap_or_default();
+    match options.split(',').find_map(|option| option.strip_prefix("index=")) {
         Some(option) => option == "on",
         None => std::fs::read_to_string("/sys/module/overlay/parameters/index").is_ok_and(|usual| usual.trim() == "Y"),
     }
@@ -116,8 +102,8 @@ mod tests {
     fn an_index_is_kept_where_the_options_say_so() {
         let table = "50 27 0:41 / /m rw,relatime - overlay none rw,lowerdir=l,upperdir=u,workdir=k,index=on\n\
                      51 27 0:42 / /n rw,relatime - overlay none rw,lowerdir=l,index=off,uuid=on";
-        assert!(has_index(table, Some(50)) && !has_index(table, Some(51)));
-        assert_eq!(has_index(table, Some(52)), has_index("", None), "as is usual here");
+        assert!(has_index(table, 50) && !has_index(table, 51));
+        assert_eq!(has_index(table, 52), has_index("", 52), "as is usual here");
     }
 
     #[test]

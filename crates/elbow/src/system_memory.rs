@@ -31,7 +31,8 @@ pub(crate) fn bytes() -> u64 {
 pub(crate) fn most_by_limits(threads: usize) -> u64 {
     let limit = |resource| getrlimit(resource).current.unwrap_or(u64::MAX);
     let least = limit(Resource::As).min(limit(Resource::Data));
-    least.saturating_sub((threads * STACK_BYTES) as u64 + OTHER_BYTES) / LIMIT_SHARE
+    let stacks = threads.saturating_mul(STACK_BYTES) as u64;
+    least.saturating_sub(stacks.saturating_add(OTHER_BYTES)) / LIMIT_SHARE
 }
 
 /// The files with the limits of all groups that the process is in, given /proc/self/cgroup: each group has those of the groups above it, too, and

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::failure::failure;
 use super::record::{AttributeChange, Expected, Record, RecordedObject};
 use super::tree::Tree;
+use super::turn::runs_another;
 use crate::action::{LinkedObject, NewAttrs};
 use crate::api::Ino;
 use crate::clock::clock;
@@ -30,7 +31,7 @@ use crate::os_path;
 use crate::ownership::{Ownership, OwnershipCheck};
 use crate::parallel::parallel;
 use crate::report::{Cause, cause_of};
-use crate::staging::{JournalEntry, MANIFEST, is_job_name, is_probe_name, is_staging_name, part_name};
+use crate::staging::{JournalEntry, is_job_name, is_probe_name, is_staging_name, part_name};
 use crate::step_counter::StepCounter;
 
 /// Who knows what an object was like.
@@ -458,18 +459,9 @@ fn may_be_of_jobs(seen: u32, now: u32, tree: &Tree<'_>, own: &OsStr) -> bool {
     has_lost_bit && !rustix::process::geteuid().is_root() || (is_opened || has_lost_bit) && has_other_jobs(tree, own)
 }
 
-/// Whether other jobs change the tree at this moment: not those that are kept, which have closed what they had opened.
+/// Whether other jobs may change the tree at this moment: not those that are kept, which have closed what they had opened.
 fn has_other_jobs(tree: &Tree<'_>, own: &OsStr) -> bool {
-    let jobs = tree.storage.list(&tree.root).unwrap_or_default();
-    let is_at_work = |name: &OsStr| {
-        let job = tree.storage.open_dir(&tree.root, name);
-        job.and_then(|job| tree.storage.stat(&job, OsStr::new(MANIFEST)))
-            .is_ok()
-    };
-    let mut others = jobs
-        .iter()
-        .filter(|entry| is_job_name(&entry.name) && entry.name != own);
-    others.any(|entry| is_at_work(&entry.name))
+    runs_another(tree.storage, &tree.root, own).unwrap_or(false)
 }
 
 fn check_names(

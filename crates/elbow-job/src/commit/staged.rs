@@ -88,7 +88,7 @@ impl StagedJob<'_> {
     }
 
     /// Others have committed that belong to it: where it may be kept, whatever ends this process from now on leaves a kept job. Where
-    /// that cannot be written, the record will hardly be either, and that is told.
+    /// that cannot be written, it goes on all the same.
     pub(crate) fn bind(&self, record: &Record, drafted: &mut RecordDraft) {
         if record.keeps
             && let Err(errno) = drafted.keep_beside(self.storage, &self.job, record)

@@ -203,20 +203,10 @@ impl<'a> Turn<'a> {
     /// Can the lock be that of a job of ours? Then there is another one than this here, which is not a kept one.
     fn is_of_a_job(&self, own: &OsStr) -> bool {
         if self.has_no_locks {
-            return self.runs_another(own).unwrap_or(true);
+            return runs_another(self.storage, self.root, own).unwrap_or(true);
         }
         let owner = self.storage.stat(self.root, OsStr::new(TURN)).map(|stat| stat.uid);
-        owner == Ok(rustix::process::geteuid().as_raw()) && self.runs_another(own).unwrap_or(true)
-    }
-
-    fn runs_another(&self, own: &OsStr) -> Result<bool, Errno> {
-        let jobs = self.storage.list(self.root)?.into_iter().map(|entry| entry.name);
-        let mut others = jobs.filter(|name| is_job_name(name) && name != own);
-        Ok(others.any(|name| {
-            let job = self.storage.open_dir(self.root, &name);
-            job.and_then(|job| self.storage.stat(&job, OsStr::new(MANIFEST)))
-                .is_ok()
-        }))
+        owner == Ok(rustix::process::geteuid().as_raw()) && runs_another(self.storage, self.root, own).unwrap_or(true)
     }
 }
 
@@ -228,6 +218,16 @@ impl Drop for Turn<'_> {
             unlock(file);
         }
     }
+}
+
+/// Whether there is another job in the directory than this, which is not a kept one.
+pub(super) fn runs_another(storage: &dyn Storage, root: &Handle, own: &OsStr) -> Result<bool, Errno> {
+    let jobs = storage.list(root)?.into_iter().map(|entry| entry.name);
+    let mut others = jobs.filter(|name| is_job_name(name) && name != own);
+    Ok(others.any(|name| {
+        let job = storage.open_dir(root, &name);
+        job.and_then(|job| storage.stat(&job, OsStr::new(MANIFEST))).is_ok()
+    }))
 }
 
 /// Why a job does not commit that was not told whose turn it is.
@@ -262,7 +262,7 @@ pub(crate) fn remove_old_turn(storage: &dyn Storage, root: &Handle) {
     // The turn of another job is left alone. Without one the lock is on its way: what the dead process was about to start has
     // its descriptors until it is another program.
     while is_there() && matches!(turn.attempt(), Ok(Attempt::Taken)) {
-        if pause > PAUSE_LAST || turn.runs_another(OsStr::new("")).unwrap_or(true) {
+        if pause > PAUSE_LAST || runs_another(storage, root, OsStr::new("")).unwrap_or(true) {
             break;
         }
         std::thread::sleep(pause);

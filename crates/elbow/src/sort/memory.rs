@@ -5,7 +5,7 @@
     reason = "what the kernel says about memory is no file of the user's"
 )]
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use crate::process_limits::expect_threads;
 use crate::system_memory;
@@ -38,21 +38,20 @@ pub(super) fn bytes(sizes: &[String]) -> Result<u64> {
 pub(super) fn within_limits(bytes: u64, mut threads: usize) -> Result<(usize, usize)> {
     loop {
         // Each has one that merges and one that reads for it, and there are three more.
-        let started = 3 * threads + 3;
+        let started = threads.saturating_mul(3).saturating_add(3);
         let most = system_memory::most_by_limits(started);
-        let trial = || expect_threads("sorting", started.min(TRIED_MAX));
-        match (most >= LIMITED_BYTES_MIN, threads) {
-            (true, _) => match trial() {
-                Err(error) if threads == 1 => return Err(error),
-                Err(_) => {}
-                Ok(()) => return Ok((usize::try_from(bytes.min(most)).unwrap_or(usize::MAX), threads)),
-            },
-            (false, 1) => bail!(
+        let granted = if most < LIMITED_BYTES_MIN {
+            Err(anyhow!(
                 "the limits of the process (`ulimit -d`, `ulimit -v`) leave too little memory to sort in: it needs 18 MiB"
-            ),
-            (false, _) => {}
+            ))
+        } else {
+            expect_threads("sorting", started.min(TRIED_MAX))
+        };
+        match granted {
+            Ok(()) => return Ok((usize::try_from(bytes.min(most)).unwrap_or(usize::MAX), threads)),
+            Err(error) if threads == 1 => return Err(error),
+            Err(_) => threads = threads.div_ceil(2),
         }
-        threads = threads.div_ceil(2);
     }
 }
 

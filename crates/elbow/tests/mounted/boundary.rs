@@ -240,9 +240,7 @@ fn what_is_refused_after_another_directory_has_committed_is_kept_and_told() {
     ] {
         let test_dir = TestDir::new("mkdir a b; echo old > b/state");
         let below = test_dir.outside("below");
-        fs::create_dir(&below).expect("a directory");
-        fs::write(below.join("log"), "old\n").expect("a file");
-        let slow = slow_storage(&below, &test_dir.work("a"));
+        let slow = slow_log(&below, &test_dir.work("a"));
         let report = test_dir.outside("report");
         let on = ["--on", "a", "--on", "b", "--report", report.to_str().expect("UTF-8")];
         let script = "echo try >> \"$OUT/tries\"; for i in $(seq 40); do echo $i > a/f$i; done; echo x >> a/log; echo y > b/state";
@@ -326,9 +324,7 @@ fn what_waits_to_follow_a_committed_directory_is_kept_however_that_ends() {
     for end in ["KILL", "INT", "TERM"] {
         let test_dir = TestDir::new("mkdir a b; echo old > b/state");
         let below = test_dir.outside("below");
-        fs::create_dir(&below).expect("a directory");
-        fs::write(below.join("log"), "old\n").expect("a file");
-        let slow = slow_storage(&below, &test_dir.work("a"));
+        let slow = slow_log(&below, &test_dir.work("a"));
         let report = test_dir.outside("report");
         let on = ["--on", "a", "--on", "b", "--report", report.to_str().expect("UTF-8")];
         let job = test_dir.start_job(&on, "echo x >> a/log; echo y > b/state");
@@ -382,13 +378,20 @@ impl Drop for OthersTurn {
 }
 
 /// Storage that does one thing after the other, slowly enough to be stopped in between.
-pub(crate) fn slow_storage(below: &Path, at: &Path) -> slowfs::Mounted {
+fn slow_storage(below: &Path, at: &Path) -> slowfs::Mounted {
     let slow = SlowOptions {
         latency: Duration::from_millis(10),
         concurrent: 1,
         ..SlowOptions::default()
     };
     SlowFs::mount(below, at, &slow).expect("slow storage")
+}
+
+/// The same with an old file `log`, to be made below.
+pub(crate) fn slow_log(below: &Path, at: &Path) -> slowfs::Mounted {
+    fs::create_dir(below).expect("a directory");
+    fs::write(below.join("log"), "old\n").expect("a file");
+    slow_storage(below, at)
 }
 
 /// Lets it do nothing more as soon as this is so.

@@ -8,10 +8,16 @@ use std::time::{Duration, Instant};
 
 use elbow_testkit::tree::Tree;
 
-use crate::boundary::{OthersTurn, has_in_staging, pause_when, slow_storage};
+use crate::boundary::{OthersTurn, has_in_staging, pause_when, slow_log};
 use crate::commands::{Place, Run, Running, wait_for};
 use crate::test_dir::{staging_below, without_staging};
 use crate::via::{Testbed, environment, kill_all, report, signal_all, start};
+
+/// One job over two directories, told in JSON.
+fn options_for<'a>(target: &'a str, directories: &'a [String; 2]) -> [&'a str; 7] {
+    let [first, second] = directories;
+    ["--json", "--via", target, "--on", first, "--on", second]
+}
 
 /// Nothing of a job is where its directory was shown.
 fn assert_nothing_is_here(testbed: &Testbed) {
@@ -87,15 +93,7 @@ fn a_conflict_in_one_of_two_directories_by_ssh_leaves_both_as_they_were() {
     let (ssh, program) = environment(dir);
     let target = format!("ssh://{}", testbed.bed.access().host);
     let directories = ["far/d", "far/moves"].map(|name| testbed.path(name).display().to_string());
-    let options = [
-        "--json",
-        "--via",
-        &target,
-        "--on",
-        &directories[0],
-        "--on",
-        &directories[1],
-    ];
+    let options = options_for(&target, &directories);
     let script = "echo x >> far/d/1; echo y >> far/moves/in; echo new > far/d/new; : > $OUT/at$TRY
         while [ ! -e $OUT/go$TRY ]; do sleep 0.02; done";
     let start = |attempt: &str| {
@@ -134,23 +132,12 @@ fn what_waits_by_ssh_to_follow_a_committed_directory_is_kept_when_its_far_end_di
     let (ssh, program) = environment(dir);
     let target = format!("ssh://{}", testbed.bed.access().host);
     let below = testbed.path("below");
-    for directory in [&below, &testbed.path("far/slow")] {
-        fs::create_dir(directory).expect("a directory");
-    }
-    fs::write(below.join("log"), "old\n").expect("a file");
-    let slow = slow_storage(&below, &testbed.path("far/slow"));
+    fs::create_dir(testbed.path("far/slow")).expect("a directory");
+    let slow = slow_log(&below, &testbed.path("far/slow"));
     let moves = testbed.path("far/moves");
     let old = fs::read_to_string(moves.join("in")).expect("an old file");
     let directories = [testbed.path("far/slow"), moves.clone()].map(|path| path.display().to_string());
-    let options = [
-        "--json",
-        "--via",
-        &target,
-        "--on",
-        &directories[0],
-        "--on",
-        &directories[1],
-    ];
+    let options = options_for(&target, &directories);
     let script = "echo x >> far/slow/log; echo y >> far/moves/in";
     let job = Place { work: dir, out: &out }.start_job(&["env", &ssh, &program], &options, script);
     pause_when(&slow, || has_in_staging(&below, "commit"));
