@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -96,14 +97,26 @@ impl SshTestbed {
         &self.access
     }
 
-    /// Whether the server has sessions: a connection that ended may have left one that works on what had come.
+    /// Whether the server has sessions, or one that ended with its connection has left an SFTP server that works on what had come.
     ///
     /// # Errors
     /// What procfs says.
     pub fn has_sessions(&self) -> io::Result<bool> {
-        let pid = self.server.id();
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
-        Ok(!children.trim().is_empty())
+        Ok(!children_of(self.server.id())?.is_empty())
+    }
+
+    /// The processes of its sessions, and what they have left behind.
+    ///
+    /// # Errors
+    /// What procfs says.
+    pub fn session_processes(&self) -> io::Result<Vec<u32>> {
+        let mut found = children_of(self.server.id())?;
+        let mut next = 0;
+        while let Some(&parent) = found.get(next) {
+            found.extend(children_of(parent).unwrap_or_default()); // it may have ended
+            next += 1;
+        }
+        Ok(found)
     }
 
     /// How many bytes have gone over the line so far, in both directions.
@@ -245,6 +258,7 @@ fn start_server(dir: &Path, address: SocketAddr, settings: &str) -> io::Result<C
     let log = fs::File::create(dir.join("sshd.log"))?;
     let mut command = Command::new(program);
     command.args(["-D", "-e", "-f"]).arg(dir.join("sshd_config"));
+    adopt_orphans(&mut command);
     let mut server = command
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
@@ -252,6 +266,20 @@ fn start_server(dir: &Path, address: SocketAddr, settings: &str) -> io::Result<C
         .spawn()?;
     wait_for_server(&mut server, dir)?;
     Ok(server)
+}
+
+fn children_of(pid: u32) -> io::Result<Vec<u32>> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+    Ok(children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
+}
+
+/// Makes the process that is started the parent of what its children leave behind: an SFTP server goes on with the requests that have come after
+/// the session that it belongs to has ended with its connection.
+#[allow(unsafe_code)]
+fn adopt_orphans(command: &mut Command) {
+    let adopt = || rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(io::Error::from);
+    // SAFETY: between fork and exec this makes two system calls, and takes no memory and no lock.
+    unsafe { command.pre_exec(adopt) };
 }
 
 fn server_config(dir: &Path, address: SocketAddr) -> String {

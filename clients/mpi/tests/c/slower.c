@@ -11,7 +11,7 @@
 
 #include <dlfcn.h>
 
-enum { PIECE = 8, STRIDE = 64 << 10, PIECES = 300, MICROSECONDS = 50000, BEFORE = 4, AFTER = 2 };
+enum { PIECE = 8, STRIDE = 320 << 10, PIECES = 150, MICROSECONDS = 20000, BEFORE = 4, AFTER = 2 };
 
 int main(int argc, char **argv) {
     CHECK(MPI_Init(&argc, &argv));

@@ -16,6 +16,8 @@ static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 pub(crate) struct Testbed {
     dir: tempfile::TempDir,
     delay: PathBuf,
+    /// Where the file of the ranks is, if not in `dir`.
+    memory: Option<tempfile::TempDir>,
 }
 
 /// How a program is run.
@@ -43,6 +45,15 @@ pub(crate) struct Output {
 
 impl Testbed {
     pub(crate) fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// The file of the ranks is in memory, where no disk that others keep busy makes a write slow.
+    pub(crate) fn in_memory() -> Self {
+        Self::with(Some(tempfile::tempdir_in("/dev/shm").expect("shared memory")))
+    }
+
+    fn with(memory: Option<tempfile::TempDir>) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let delay = dir.path().join("delay.so");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/delay.c");
@@ -53,7 +64,7 @@ impl Testbed {
             .arg(source)
             .arg("-ldl");
         assert!(command.status().expect("cc starts").success());
-        Self { dir, delay }
+        Self { dir, delay, memory }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -63,8 +74,9 @@ impl Testbed {
     /// A file for the ranks. Open MPI has a semaphore for each file that is open, by the last part of its path alone: with one name for all, programs of
     /// two tests met there, and one that was killed while it held it let each later one on the machine wait for ever.
     pub(crate) fn data(&self) -> PathBuf {
-        let own = self.path().file_name().expect("a name").display();
-        self.path().join(format!("data{own}"))
+        let dir = self.memory.as_ref().map_or(self.path(), tempfile::TempDir::path);
+        let own = dir.file_name().expect("a name").display();
+        dir.join(format!("data{own}"))
     }
 
     fn remove_semaphore(&self) {

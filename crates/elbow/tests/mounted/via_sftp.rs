@@ -8,12 +8,13 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use crate::commands::{Place, Run, Running, wait_for};
 use crate::loop_disk::LoopDisk;
 use crate::moments::Moments;
-use crate::test_dir::{snapshot_of, staging_below};
-use crate::via::{BEFORE_THE_COPY, MAKES_RESULTS_LATE, Testbed, kill_all, report, write_script};
+use crate::test_dir::{snapshot_of, staging_below, without_staging};
+use crate::via::{BEFORE_THE_COPY, MAKES_RESULTS_LATE, Testbed, kill_all, report, signal_all, write_script};
 
 /// As by `elbow` there, but for the pipe.
 const SCRIPT: &str = "set -e; cd near; mkdir -p new/a/b; for i in $(seq 60); do seq $i > new/a/b/$i; done; echo fresh > d/sub/fresh; echo more >> log
@@ -21,6 +22,8 @@ const SCRIPT: &str = "set -e; cd near; mkdir -p new/a/b; for i in $(seq 60); do 
     ln d/4 d/again; head -c 5000000 /dev/zero | tr '\\0' x > big; cat d/sub/fresh > seen; touch -d @1000000000 new/a";
 /// Kills in a usual run.
 const KILLS: u64 = 5;
+/// How long a job sends requests to a server that is stopped.
+const BACKLOG: Duration = Duration::from_millis(300);
 /// It is not at the far end.
 const NO_ELBOW: &str = "ELBOW_VIA_PROGRAM=/nonexistent/elbow";
 
@@ -320,6 +323,44 @@ fn whatever_ends_over_sftp_a_recovery_leaves_the_old_tree_or_the_new() {
             let difference = found.difference(&before);
             assert!(difference.is_none(), "{what}: {}", difference.unwrap_or_default());
             assert!(run.code != 0, "{what}");
+        }
+        moments.note(found == after);
+        let _ = fs::remove_dir(testbed.path("near")); // of one that was killed
+    }
+    moments.assert_both();
+}
+
+/// The server is stopped with requests that it has not carried out, the near end is killed, and all is recovered before it goes on.
+#[test]
+fn a_server_that_goes_on_after_a_recovery_changes_nothing() {
+    let Some(testbed) = Testbed::new() else { return };
+    let after = testbed.native_of(SCRIPT);
+    let before = testbed.tree().without_times();
+    let mut moments = Moments::of(KILLS, || drop(testbed.stores(SCRIPT)));
+    while let Some((round, moment)) = moments.next() {
+        testbed.restore();
+        let job = testbed.sftp(&["--json", "--no-keep"], SCRIPT);
+        std::thread::sleep(moment);
+        let servers = testbed.bed.session_processes().expect("procfs");
+        signal_all(&servers, "STOP");
+        std::thread::sleep(BACKLOG);
+        job.signal_group("KILL");
+        let run = job.finish();
+        wait_for("the connections to end", || testbed.connections().is_empty());
+        let while_stopped = testbed.elbow(&["recover", "near"]);
+        signal_all(&servers, "CONT");
+        wait_for("the servers to end", || !testbed.bed.has_sessions().expect("procfs"));
+        // What it has made since is a job that made nothing, and what tries whose a file becomes goes when it is old.
+        let recovered = testbed.elbow(&["recover", "near"]);
+        let what = format!(
+            "round {round}, exit code {}: {}; recovered {while_stopped:?}, then {recovered:?}",
+            run.code, run.err
+        );
+        assert_eq!((while_stopped.code, recovered.code), (0, 0), "{what}");
+        let found = without_staging(testbed.tree()).without_times();
+        if found != after {
+            let difference = found.difference(&before);
+            assert!(difference.is_none(), "{what}: {}", difference.unwrap_or_default());
         }
         moments.note(found == after);
         let _ = fs::remove_dir(testbed.path("near")); // of one that was killed
