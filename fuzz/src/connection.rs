@@ -12,9 +12,9 @@ use elbow_file::{Access, Errno, FarWorker, Handle, RealStorage, Storage, Worked}
 use elbow_remote::{RemoteStorage, SftpStorage, greeted};
 
 const MAGIC: &[u8] = b"ELBOWVIA";
-/// Version 8, user 0 and group 0 of the near end; version 8 and no refusal of the far end.
-const GREETING: [u8; 3] = [8, 0, 0];
-const WELCOME: [u8; 2] = [8, 0];
+/// Version 9, user 0 and group 0 of the near end; version 9 and no refusal of the far end.
+const GREETING: [u8; 3] = [9, 0, 0];
+const WELCOME: [u8; 2] = [9, 0];
 
 /// Gives back what it is told.
 struct Echo;

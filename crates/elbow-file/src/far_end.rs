@@ -73,6 +73,9 @@ pub trait FarWorker: Send + Sync {
     /// # Errors
     /// EPROTO for what is no work; else those of the work.
     fn work(&self, on: &[Handle], order: &[u8], content: Vec<u8>) -> Result<Worked>;
+
+    /// The connection has ended: nobody hears what comes of the work that is still under way, in other threads.
+    fn disconnected(&self) {}
 }
 
 /// What came of work, where it is carried out.

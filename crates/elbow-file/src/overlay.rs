@@ -32,6 +32,9 @@ const HANDLE_BYTES_MAX: usize = 128;
 /// Mounts that keep an index, by their numbers.
 static INDEXED: LazyLock<Mutex<HashMap<u64, bool>>> = LazyLock::new(Mutex::default);
 
+/// Device numbers, and whether an overlay has them.
+static OVERLAYS: LazyLock<Mutex<HashMap<u64, bool>>> = LazyLock::new(Mutex::default);
+
 /// As the kernel fills it (open_by_handle_at(2)).
 #[repr(C)]
 struct FileHandle {
@@ -41,7 +44,8 @@ struct FileHandle {
 }
 
 /// Whether a change of this object by this name leaves its other names as they are. The name is relative to the directory; an empty one is what is open.
-pub(crate) fn breaks_links(dir: impl AsFd, name: &CStr) -> bool {
+/// `device` is that of the object.
+pub(crate) fn breaks_links(dir: impl AsFd, name: &CStr, device: u64) -> bool {
     let dir = dir.as_fd();
     match handle_of(dir, name) {
         Some((found, mount)) => {
@@ -49,7 +53,7 @@ pub(crate) fn breaks_links(dir: impl AsFd, name: &CStr) -> bool {
             found.kind == OVERLAY_HANDLE && !is_upper && !is_indexed(mount)
         }
         // An older kernel, or one that is kept from saying so: as many names as there may be are taken for such.
-        None => is_on_overlay(dir) && !identity(dir).is_ok_and(|found| is_indexed(found.mount)),
+        None => is_of_overlay(device, dir) && !identity(dir).is_ok_and(|found| is_indexed(found.mount)),
     }
 }
 
@@ -74,6 +78,12 @@ fn handle_of(dir: BorrowedFd<'_>, name: &CStr) -> Option<(FileHandle, u64)> {
         )
     };
     Some((found, u64::try_from(mount).ok()?)).filter(|_| answer == 0)
+}
+
+/// Asked once of each device: statfs(2) goes to the server of a network file system.
+fn is_of_overlay(device: u64, dir: BorrowedFd<'_>) -> bool {
+    let mut known = OVERLAYS.lock().unwrap_or_else(PoisonError::into_inner);
+    *known.entry(device).or_insert_with(|| is_on_overlay(dir))
 }
 
 fn is_on_overlay(file: BorrowedFd<'_>) -> bool {
@@ -113,8 +123,8 @@ mod tests {
         std::fs::hard_link(place.path().join("a"), place.path().join("b")).expect("a link");
         let dir = std::fs::File::open(place.path()).expect("a directory");
         if !is_on_overlay(dir.as_fd()) {
-            assert!(!breaks_links(&dir, c"a") && !breaks_links(&dir, c"b"));
+            assert!(!breaks_links(&dir, c"a", 1) && !breaks_links(&dir, c"b", 1));
         }
-        assert!(!breaks_links(&dir, c"missing") || is_on_overlay(dir.as_fd()));
+        assert!(!breaks_links(&dir, c"missing", 1) || is_on_overlay(dir.as_fd()));
     }
 }

@@ -569,7 +569,7 @@ fn with_links(found: Stat, dir: &Handle, name: impl Arg) -> Result<Stat> {
     if found.kind == FileType::Dir || found.nlink < 2 {
         return Ok(found);
     }
-    let breaks_links = name.into_with_c_str(|name| Ok(breaks_links(dir, name)))?;
+    let breaks_links = name.into_with_c_str(|name| Ok(breaks_links(dir, name, found.dev)))?;
     Ok(Stat { breaks_links, ..found })
 }
 

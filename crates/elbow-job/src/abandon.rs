@@ -10,7 +10,7 @@ use std::sync::Arc;
 use elbow_file::{Handle, ShowName, Storage};
 
 use crate::commit::{Apply, Failure, Record, Slot, Tree, Undo, write_why};
-use crate::found::{Found, Stage, THREADS, error, find_record, report_of, unfinished};
+use crate::found::{Found, Stage, THREADS, error, find_record, read_why, report_of, unfinished};
 use crate::kept;
 use crate::liveness::{Attempt, Liveness, Lock};
 use crate::ownership;
@@ -80,10 +80,19 @@ pub fn abandon(storage: &Arc<dyn Storage>, root: &Handle, name: &OsStr) -> Resul
         .staying_on(Some(recovery.ownership.mount()));
     let counter = StepCounter::default();
     let apply = Apply::new(tree, own.handle.clone(), name, &record, &counter, false);
-    let failures = Undo::of(&apply)
-        .give_up(from)
-        .map_err(|failures| unfinished(&failures))?;
-    if failures.is_empty() {
+    let begun = from.and_then(|_| read_why(storage, &own));
+    let begun = begun.filter(|why| why.starts_with(HALF_WAY));
+    let note = |failures: &[Failure]| {
+        if !failures.is_empty() {
+            let stays = all_that_stays(&apply, failures);
+            write_why(storage, &own.handle, &half_way(begun.as_deref(), &stays));
+        }
+    };
+    let undo = Undo::of(&apply);
+    let failures = undo.give_up(from, note).map_err(|failures| unfinished(&failures))?;
+    let forget = || undo.forget_given_up().map_err(error("removing the record in"));
+    if failures.is_empty() && begun.is_none() {
+        forget()?;
         recovery.roll_back(&apply.tree, name, &own, Some(&manifest))?;
         let message = "it was given up: nothing of it is left";
         return Ok(Abandoned {
@@ -91,20 +100,33 @@ pub fn abandon(storage: &Arc<dyn Storage>, root: &Handle, name: &OsStr) -> Resul
             stays: Vec::new(),
         });
     }
-    let stays = all_that_stays(&apply, &failures);
-    let told_of: Vec<String> = stays
-        .iter()
-        .map(|(path, what)| format!("{}: {what}", path.shown()))
-        .collect();
-    let why = Cause::Storage(format!("it was given up half-way; {}", told_of.join("; ")));
-    write_why(storage, &own.handle, &why);
+    let mut stays = all_that_stays(&apply, &failures);
+    stays.extend(begun.map(|why| {
+        (
+            PathBuf::from("."),
+            format!("has what an attempt before this one has told of: {why}"),
+        )
+    }));
+    // Kept before its record goes: a dead job without one would be rolled back, with the old content that it still has.
     kept::keep(storage, &own.handle).map_err(error("keeping the job in"))?;
+    forget()?;
     let message = "it was given up: what can be is as before the job, and what follows is not; look at it before `elbow recover --drop` \
          removes with this name what is left of the job, old content among it";
     Ok(Abandoned {
         job: report_of(name, RecoverAction::Kept, Some(&manifest), message),
         stays,
     })
+}
+
+/// What why a job is kept begins with that was given up, and not all of which could be taken back.
+const HALF_WAY: &str = "it was given up half-way";
+
+fn half_way(before: Option<&str>, stays: &[(PathBuf, String)]) -> Cause {
+    let told_of = stays.iter().map(|(path, what)| format!("{}: {what}", path.shown()));
+    let all: Vec<String> = std::iter::once(before.unwrap_or(HALF_WAY).to_owned())
+        .chain(told_of)
+        .collect();
+    Cause::Storage(all.join("; "))
 }
 
 fn all_that_stays(apply: &Apply<'_>, failures: &[Failure]) -> Vec<(PathBuf, String)> {

@@ -22,6 +22,8 @@ pub struct Attr {
     pub ino: Ino,
     /// The inode number to show: that of the storage for what existed before the job.
     pub visible_ino: u64,
+    /// Who else has that number.
+    pub number: Numbered,
     /// Its type: directory, regular file, symbolic link, ...
     pub kind: FileType,
     /// `mode & 0o7777`.
@@ -44,6 +46,17 @@ pub struct Attr {
     pub mtime: Time,
     /// Last change of the inode.
     pub ctime: Time,
+}
+
+/// Whose an inode number is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbered {
+    /// The object's own.
+    Alone,
+    /// Also that of other old files, which are the same until one of them is changed ([`elbow_file::Stat::breaks_links`]).
+    Shared,
+    /// That of other old files, which were the same before this one was changed.
+    Parted,
 }
 
 /// Inode numbers to show for objects that the storage has not numbered yet begin here.

@@ -116,12 +116,17 @@ impl Executor<'_> {
                     self.storage.close(&file)?;
                 }
             }
-            Action::Move { from, to, .. } => {
+            Action::Move { from, to, clobbers } => {
                 let (a, b) = (self.open(&from.route, done)?, self.open(&to.route, done)?);
                 self.note_visible(to)?;
                 done.calls += 1;
+                let is_shown = to.visible;
                 let (from, to) = ((&a, &*from.key.name), (&b, &*to.key.name));
-                lost_answers::rename(self.storage, from, to, RenameMode::Replace)?;
+                // A name that everybody sees may be somebody else's by now.
+                match is_shown && clobbers.is_none() {
+                    true => lost_answers::rename_to_free(self.storage, from, to)?,
+                    false => lost_answers::rename(self.storage, from, to, RenameMode::Replace)?,
+                }
             }
             Action::Link { from, to, seen } => {
                 let (a, b) = (self.open(&from.route, done)?, self.open(&to.route, done)?);

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use elbow_file::{Errno, FarWorker, Handle, Storage, Worked};
@@ -64,6 +65,10 @@ pub struct FarJobs {
     lock: Lock,
     /// The names of the jobs that were begun over this connection.
     begun: Mutex<Vec<OsString>>,
+    /// The near end does not want the commit that is under way to wait for its turn any longer.
+    wait_is_ended: AtomicBool,
+    /// There is no near end any more.
+    is_disconnected: AtomicBool,
 }
 
 impl std::fmt::Debug for FarJobs {
@@ -85,6 +90,8 @@ impl FarJobs {
             journal: Mutex::default(),
             lock: Lock::default(),
             begun: Mutex::default(),
+            wait_is_ended: AtomicBool::new(false),
+            is_disconnected: AtomicBool::new(false),
         }
     }
 
@@ -208,6 +215,7 @@ impl FarJobs {
 
     /// Commits a job that has brought all that it made here.
     fn commit(&self, message: &CommitMessage, on: &[Handle]) -> Result<Worked, Errno> {
+        self.wait_is_ended.store(false, Ordering::Relaxed); // it was said of another one
         let ended = self.commit_now(message, &at(on, 0)?)?;
         Ok(Worked {
             made: Vec::new(),
@@ -236,6 +244,11 @@ impl FarJobs {
         if let Err(errno) = storage.sync_all(job) {
             return Ok(CommitEnd::NotDurable(failed("syncing what was written", errno)));
         }
+        let has_to = record.has_to_commit(message.is_bound);
+        let is_ended = || {
+            let asked = [&self.wait_is_ended, &self.is_disconnected];
+            !has_to && asked.iter().any(|asked| asked.load(Ordering::Relaxed))
+        };
         let staged = StagedJob {
             storage,
             root: &self.root,
@@ -245,7 +258,7 @@ impl FarJobs {
             lock: &self.lock,
             journal: &self.journal,
             threads: COMMIT_THREADS,
-            is_ended: &|| false,
+            is_ended: &is_ended,
             root_times: message.root_times,
         };
         if message.looks_only {
@@ -307,7 +320,15 @@ impl FarWorker for FarJobs {
                 drop(self.journal.lock().take());
                 Ok(Worked::default())
             }
+            Message::EndWait => {
+                self.wait_is_ended.store(true, Ordering::Relaxed);
+                Ok(Worked::default())
+            }
         }
+    }
+
+    fn disconnected(&self) {
+        self.is_disconnected.store(true, Ordering::Relaxed);
     }
 }
 

@@ -54,6 +54,8 @@ pub(crate) enum Message {
     },
     /// The journal is about to be removed.
     CloseJournal,
+    /// The commit that is under way is not to wait for its turn any longer.
+    EndWait,
 }
 
 /// What the directory of a job is like before it.

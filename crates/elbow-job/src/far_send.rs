@@ -298,8 +298,13 @@ pub(crate) struct PulseCounts {
     pub(crate) answered: Arc<AtomicU64>,
 }
 
-/// Waits for work that may take long, and counts signs of life meanwhile.
-fn ask_patiently(far: &dyn FarEnd, order: &Order<'_>, pulse: &PulseCounts) -> Result<FarAnswer, Errno> {
+/// Waits for work that may take long, and counts signs of life meanwhile. If it need not wait for others any longer, that is said.
+fn ask_patiently(
+    far: &dyn FarEnd,
+    order: &Order<'_>,
+    pulse: &PulseCounts,
+    is_ended: &dyn Fn() -> bool,
+) -> Result<FarAnswer, Errno> {
     let (told, tells) = sync_channel(1);
     let tell = move |answer| {
         let _ = told.send(answer);
@@ -310,6 +315,10 @@ fn ask_patiently(far: &dyn FarEnd, order: &Order<'_>, pulse: &PulseCounts) -> Re
             Ok(answer) => return answer,
             Err(RecvTimeoutError::Disconnected) => return Err(Errno::NOTCONN),
             Err(RecvTimeoutError::Timeout) => {}
+        }
+        // Each time: it may have come before the work had begun.
+        if is_ended() {
+            tell_only(far, &Message::EndWait);
         }
         pulse.asked.fetch_add(1, Ordering::Relaxed);
         let answered = pulse.answered.clone();
@@ -325,15 +334,21 @@ pub(crate) fn commit_order(message: CommitMessage) -> Vec<u8> {
     encoded(&Message::Commit(Box::new(message)))
 }
 
-/// Commits a job whose own directory this is, by such an order.
-pub(crate) fn commit(far: &dyn FarEnd, job: &Handle, order: &[u8], pulse: &PulseCounts) -> Result<CommitEnd, Errno> {
+/// Commits a job whose own directory this is, by such an order. When `is_ended`, it is not to wait for its turn any longer.
+pub(crate) fn commit(
+    far: &dyn FarEnd,
+    job: &Handle,
+    order: &[u8],
+    pulse: &PulseCounts,
+    is_ended: &dyn Fn() -> bool,
+) -> Result<CommitEnd, Errno> {
     let order = Order {
         on: std::slice::from_ref(job),
         makes: &[],
         order,
         content: &[],
     };
-    decoded(&ask_patiently(far, &order, pulse)?.bytes).ok_or(Errno::PROTO)
+    decoded(&ask_patiently(far, &order, pulse, is_ended)?.bytes).ok_or(Errno::PROTO)
 }
 
 /// Ends a job, of which nothing stays.
@@ -344,15 +359,19 @@ pub(crate) fn roll_back(far: &dyn FarEnd, name: &OsStr, pulse: &PulseCounts) -> 
         order: &encoded(&Message::RollBack { name: name.to_owned() }),
         content: &[],
     };
-    ask_patiently(far, &order, pulse).map(drop)
+    ask_patiently(far, &order, pulse, &|| false).map(drop)
 }
 
 /// The journal of a job is about to be removed; nobody waits until it is closed.
 pub(crate) fn close_journal(far: &dyn FarEnd) {
+    tell_only(far, &Message::CloseJournal);
+}
+
+fn tell_only(far: &dyn FarEnd, message: &Message) {
     let order = Order {
         on: &[],
         makes: &[],
-        order: &encoded(&Message::CloseJournal),
+        order: &encoded(message),
         content: &[],
     };
     far.send(&order, Box::new(drop));

@@ -139,7 +139,7 @@ mod won_test;
 
 pub use abandon::{Abandoned, abandon};
 pub use abilities::Ability;
-pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, OpError, SetAttr, SetIds, SetTime, XattrMode};
+pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, Numbered, OpError, SetAttr, SetIds, SetTime, XattrMode};
 pub use behaviours::Behaviour;
 pub use commit::{Ended, StagedWork};
 pub use far_jobs::FarJobs;

@@ -75,6 +75,22 @@ pub(crate) fn move_to_free(
     Err(errno)
 }
 
+/// Renames to a name that nobody has, as well as the storage can.
+///
+/// # Errors
+/// EEXIST: somebody has it.
+pub(crate) fn rename_to_free(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) -> Result<(), Errno> {
+    match rename(storage, from, to, RenameMode::NoReplace) {
+        Err(errno) if is_unsupported(errno) => move_to_free(storage, from, to, &AtomicBool::default()),
+        other => other,
+    }
+}
+
+/// Is this kind of rename one that the storage does not have?
+pub(crate) fn is_unsupported(errno: Errno) -> bool {
+    matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
+}
+
 fn move_if_free(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) -> Result<(), Errno> {
     match storage.stat(to.0, to.1) {
         Err(Errno::NOENT) => {}

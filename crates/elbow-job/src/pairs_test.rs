@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use elbow_file::double::{Call, Delaying, Hook, Interposed};
-use elbow_file::{RealStorage, RenameMode};
+use elbow_file::{RealStorage, RenameMode, Storage};
 use elbow_testkit::cases::for_each_seed_at_once;
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use crate::crash_test::{begin, has_staging, seen_by_jobs};
+use crate::crash_test::{begin, has_staging, recovered, seen_by_jobs};
 use crate::options::Publish;
 use crate::schedule_test::{InJob, Native, Op, scratch};
 use crate::{Cause, Outcome};
@@ -284,8 +284,16 @@ impl Hook for RunsBefore {
     }
 }
 
-/// Commits a job beside which somebody does something at the n-th call; `false`: there are fewer calls.
-fn meets_at_call(n: u64, place: &Path, other_use: &OtherUse, op: &Op) -> bool {
+/// How a commit has ended beside which somebody did something.
+struct Met {
+    dir: tempfile::TempDir,
+    outcome: Result<Outcome, crate::JobError>,
+    /// It could be done.
+    is_done: bool,
+}
+
+/// Commits a job beside which somebody does something at the n-th call; nothing if there are fewer calls.
+fn met_at_call(n: u64, place: &Path, ops: &[Op], op: &Op) -> Option<Met> {
     const NEVER: u64 = u64::MAX;
     let dir = tempfile::tempdir_in(place).unwrap();
     old_tree(dir.path());
@@ -294,12 +302,19 @@ fn meets_at_call(n: u64, place: &Path, other_use: &OtherUse, op: &Op) -> bool {
         RunsBefore::call(NEVER, dir.path(), op),
     ));
     let job = begin(storage.clone(), dir.path(), Publish::Staged);
-    other_use.ops.iter().for_each(|op| _ = InJob(&job).run(op).unwrap());
+    ops.iter().for_each(|op| _ = InJob(&job).run(op).unwrap());
     storage.hook().left.store(n, Ordering::Relaxed);
     let outcome = job.commit(&mut |_| {});
-    if storage.hook().other_use.lock().is_some() {
+    let has_come = storage.hook().other_use.lock().is_none();
+    let is_done = storage.hook().done.load(Ordering::Relaxed) > 0;
+    has_come.then_some(Met { dir, outcome, is_done })
+}
+
+/// The same, of which some order of the two is what is left; `false`: there are fewer calls.
+fn meets_at_call(n: u64, place: &Path, other_use: &OtherUse, op: &Op) -> bool {
+    let Some(Met { dir, outcome, is_done }) = met_at_call(n, place, &other_use.ops, op) else {
         return false;
-    }
+    };
     let found = seen_by_jobs(dir.path());
     let what = format!(
         "{op:?} before call {n} of the commit of {:?}: {outcome:?}, {found:#?}",
@@ -309,7 +324,6 @@ fn meets_at_call(n: u64, place: &Path, other_use: &OtherUse, op: &Op) -> bool {
         ops: vec![op.clone()],
         names: vec![],
     };
-    let is_done = storage.hook().done.load(Ordering::Relaxed) > 0;
     let mut all: Vec<&OtherUse> = is_done.then_some(&outside).into_iter().collect();
     match outcome {
         Ok(Outcome::Committed) => all.push(other_use),
@@ -379,4 +393,96 @@ fn what_somebody_does_at_any_call_of_a_commit_is_not_lost() {
             });
         }
     });
+}
+
+/// The contents of all files below, whatever their names.
+fn contents_below(dir: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => all.extend(contents_below(&entry.path())),
+            kind if kind.is_file() => {
+                all.push(String::from_utf8_lossy(&std::fs::read(entry.path()).unwrap()).into_owned());
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// Files were on their way from one directory to another, and their directory was given another name: what was taken back then removed them.
+#[test]
+fn a_directory_that_is_moved_away_at_any_call_of_a_commit_costs_no_old_file() {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let s = str::to_owned;
+    let temp = scratch();
+    let moves = [
+        Op::Rename(s("d/a"), s("e/n"), RenameMode::NoReplace),
+        Op::Rename(s("d/b"), s("e/m"), RenameMode::NoReplace),
+        Op::Create(s("d/new")),
+        Op::Chmod(s("a"), 0o600),
+    ];
+    let other = Op::Rename(s("d"), s("d2"), RenameMode::NoReplace);
+    let mut stuck = 0;
+    let calls = (1..)
+        .map_while(|n| {
+            let Met { dir, outcome, is_done } = met_at_call(n, temp.path(), &moves, &other)?;
+            let what = format!("before call {n}, done: {is_done}: {outcome:?}");
+            let assert_all = |when: &str| {
+                let found = contents_below(dir.path());
+                for name in ["d/a", "d/b"] {
+                    let old = format!("the old {name}, ten and more");
+                    assert!(found.contains(&old), "{what}: {when} {old:?} is gone: {found:?}");
+                }
+            };
+            assert_all("after it");
+            if outcome.is_err() {
+                stuck += 1;
+                // Whoever moves it back lets the job be ended.
+                std::fs::rename(dir.path().join("d2"), dir.path().join("d")).unwrap();
+                let ended = recovered(dir.path(), &(Arc::new(RealStorage) as Arc<dyn Storage>));
+                assert!(!has_staging(dir.path()), "{what}: {ended:?}");
+                assert_all("after a recovery");
+            }
+            Some(())
+        })
+        .count();
+    assert!(calls > 20 && stuck > 0, "{calls} calls, {stuck} times it was stuck");
+}
+
+/// What was to be another name of an old file became one of the file that somebody had put in its place after all was checked.
+#[test]
+fn a_link_is_of_the_file_that_the_job_saw_whenever_that_is_replaced() {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let s = str::to_owned;
+    let temp = scratch();
+    let links = [Op::Link(s("b"), s("m")), Op::Create(s("n"))];
+    let other = Op::Rename(s("e/a"), s("b"), RenameMode::Replace);
+    let mut refused = 0;
+    let calls = (1..)
+        .map_while(|n| {
+            let Met { dir, outcome, is_done } = met_at_call(n, temp.path(), &links, &other)?;
+            let what = format!("before call {n}, done: {is_done}: {outcome:?}");
+            match outcome {
+                Ok(Outcome::Committed) => {
+                    let link = std::fs::read_to_string(dir.path().join("m")).unwrap();
+                    assert_eq!(link, "the old b, ten and more", "{what}");
+                }
+                Ok(Outcome::RolledBack(_)) => {
+                    refused += 1;
+                    assert!(
+                        !dir.path().join("m").exists() && !dir.path().join("n").exists(),
+                        "{what}"
+                    );
+                }
+                _ => panic!("{what}"),
+            }
+            assert!(!has_staging(dir.path()), "{what}");
+            Some(())
+        })
+        .count();
+    assert!(
+        calls > 10 && refused > 0,
+        "{calls} calls, {refused} times it was refused"
+    );
 }

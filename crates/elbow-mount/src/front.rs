@@ -607,7 +607,7 @@ impl Filesystem for Front {
             Ok(attr) => {
                 core.mappable.opened(attr.ino, opened);
                 reply.created(
-                    &FOREVER,
+                    &reply::remembered(&attr),
                     &core.nodes.entry(&attr),
                     Generation(0),
                     handle_of(opened),

@@ -10,13 +10,16 @@
 //!   anything else         old objects: the number on the storage, found in `by_number`
 //! ```
 //!
+//! Files that are one on the storage until one of them is changed are several nodes, and have one inode number until then: that is told by getattr alone,
+//! so the kernel may not remember what else it hears of them.
+//!
 //! Invariant: an object keeps its node number for the life of the mount. Hence nothing is ever taken out of
 //! `by_number`; it grows with the old objects that the job has seen, which the model keeps as well.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use elbow_job::{Attr, Ino};
+use elbow_job::{Attr, Ino, Numbered};
 use fuser::{FileAttr, INodeNo};
 use parking_lot::RwLock;
 
@@ -84,11 +87,14 @@ impl Nodes {
         with_owners(file_attr(self.node(attr.ino, attr.visible_ino), attr))
     }
 
-    /// Attributes as stat(2) shows them: the root, too, has the number that it has on the storage.
+    /// Attributes as stat(2) shows them: the root, too, has the number that it has on the storage, and files that are still one there have one number.
     pub(crate) fn shown(&self, attr: &Attr) -> FileAttr {
-        match attr.ino {
-            Ino::ROOT => with_owners(file_attr(INodeNo(attr.visible_ino), attr)),
-            _ => self.entry(attr),
+        let is_root = attr.ino == Ino::ROOT;
+        match attr.number {
+            Numbered::Shared => with_owners(file_attr(INodeNo(attr.visible_ino), attr)),
+            Numbered::Parted => with_owners(file_attr(own(attr.ino), attr)),
+            Numbered::Alone if is_root => with_owners(file_attr(INodeNo(attr.visible_ino), attr)),
+            Numbered::Alone => self.entry(attr),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elbow_file::{Errno, Space};
-use elbow_job::{Attr, Fetch, OpError};
+use elbow_job::{Attr, Fetch, Numbered, OpError};
 use fuser::{
     Generation, INodeNo, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek,
     ReplyStatfs, ReplyXattr,
@@ -21,14 +21,22 @@ pub(crate) const FOREVER: Duration = Duration::from_secs(1 << 30);
 
 pub(crate) fn entry(core: &FrontCore, reply: ReplyEntry, answer: Result<Attr, Errno>) {
     match answer {
-        Ok(attr) => reply.entry(&FOREVER, &core.nodes.entry(&attr), Generation(0)),
+        Ok(attr) => reply.entry(&remembered(&attr), &core.nodes.entry(&attr), Generation(0)),
         Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+/// How long the kernel may remember the attributes of an object, and its name with them.
+pub(crate) fn remembered(attr: &Attr) -> Duration {
+    match attr.number {
+        Numbered::Alone => FOREVER,
+        Numbered::Shared | Numbered::Parted => Duration::ZERO,
     }
 }
 
 pub(crate) fn attr(core: &FrontCore, reply: ReplyAttr, answer: Result<Attr, Errno>) {
     match answer {
-        Ok(attr) => reply.attr(&FOREVER, &core.nodes.shown(&attr)),
+        Ok(attr) => reply.attr(&remembered(&attr), &core.nodes.shown(&attr)),
         Err(errno) => reply.error(convert::errno(errno)),
     }
 }
@@ -81,13 +89,13 @@ pub(crate) fn names(core: &FrontCore, mut reply: ReplyDirectory, offset: u64, sn
 pub(crate) fn names_plus(core: &Arc<FrontCore>, mut reply: ReplyDirectoryPlus, offset: u64, snapshot: &Arc<Snapshot>) {
     let mut empty = true;
     for (next, item) in snapshot.from(offset) {
-        let attr = match item {
-            Item::Dot(_, number) => fuser::FileAttr {
-                ino: INodeNo(number),
-                ..dot_attr()
-            },
+        let (attr, time) = match item {
+            Item::Dot(_, number) => {
+                let ino = INodeNo(number);
+                (fuser::FileAttr { ino, ..dot_attr() }, FOREVER)
+            }
             Item::Name(listed) => match core.job.lookup(snapshot.dir, &listed.name) {
-                Ok(attr) => core.nodes.entry(&attr),
+                Ok(attr) => (core.nodes.entry(&attr), remembered(&attr)),
                 Err(OpError::Errno(_)) => continue, // gone since the snapshot
                 Err(OpError::NeedsStorage(fetch)) if empty => {
                     return fetch_then_names_plus(core, fetch, reply, offset, snapshot.clone());
@@ -95,7 +103,7 @@ pub(crate) fn names_plus(core: &Arc<FrontCore>, mut reply: ReplyDirectoryPlus, o
                 Err(OpError::NeedsStorage(_)) => break, // what is there is sent; the kernel asks for the rest
             },
         };
-        if reply.add(attr.ino, next, item.name(), &FOREVER, &attr, Generation(0)) {
+        if reply.add(attr.ino, next, item.name(), &time, &attr, Generation(0)) {
             if let Item::Name(_) = item {
                 core.job.forget(core.nodes.ino(attr.ino), 1);
             }

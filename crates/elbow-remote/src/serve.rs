@@ -151,6 +151,7 @@ impl<R: Read, W: Write + Send> Greeted<R, W> {
         let mut from = self.from;
         std::thread::scope(|threads| {
             let ended = server.read(&mut from, Objects::new(root), threads);
+            worker.disconnected();
             server.queue.lock().is_over = true;
             server.has_request.notify_all();
             ended

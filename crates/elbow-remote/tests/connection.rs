@@ -339,8 +339,8 @@ fn random_bytes_end_a_connection_and_nothing_else() {
         let (mut near, far) = UnixStream::pair().unwrap();
         let served = serve(far, place.path());
         near.write_all(b"ELBOWVIA").unwrap();
-        // A greeting of version 8 for user and group 0: message length, content length, number, message.
-        let greeting = [3u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0];
+        // A greeting of version 9 for user and group 0: message length, content length, number, message.
+        let greeting = [3u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0];
         near.write_all(&greeting).unwrap();
         let length = random.random_range(0..200u32);
         let mut frame = length.to_le_bytes().to_vec();
@@ -351,7 +351,7 @@ fn random_bytes_end_a_connection_and_nothing_else() {
         near.shutdown(Shutdown::Write).unwrap();
         let mut said = Vec::new();
         let _ = near.read_to_end(&mut said);
-        let welcome = [2u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0];
+        let welcome = [2u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0];
         assert!(said[8..].starts_with(&welcome), "it is past the greeting: {said:?}");
         // Ended, in one way or the other: not hanging, and no panic.
         let _ = served.join().expect("no panic");

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use elbow_file::{Access, DirEntry, Errno, Handle, Protection, RenameMode, Stat, Storage, Time};
 use parking_lot::Mutex;
 
+use super::aliases::Aliases;
 use super::content::{Contents, make_log};
 use super::draft::SET_IDS;
 use super::failure::{Failure, Refusal, StepResult, failure};
@@ -38,7 +39,7 @@ use crate::behaviours;
 use crate::closed::{self, OWNER_ALL, is_closed};
 use crate::execute::set_attributes;
 use crate::job_files::{DEPARTED, DONE, LATE, NAMED, RECORD};
-use crate::lost_answers::{self, Name};
+use crate::lost_answers::{self, Name, is_unsupported};
 use crate::missing::{ignore_missing, none_if_missing, sync_dir};
 use crate::parallel::{ITEMS_PER_THREAD, parallel};
 use crate::patch_files::{PatchDirs, dir_of_patch};
@@ -47,7 +48,7 @@ use crate::step_counter::StepCounter;
 
 const GONE: Refusal = Refusal::Changed("it is gone");
 pub(super) const ADDED_TO: Refusal = Refusal::Changed("the job removes it, but something was created in it");
-const OF_OTHERS: Refusal = Refusal::Changed("it was created by somebody else");
+pub(super) const OF_OTHERS: Refusal = Refusal::Changed("it was created by somebody else");
 pub(super) const CHANGED: Refusal = Refusal::Changed("it was written to or replaced by somebody else");
 
 /// What this process has done of a placement.
@@ -115,7 +116,7 @@ pub(crate) struct Apply<'a> {
     /// Placements by where they go, once one is looked for.
     pub(super) placements: OnceLock<BTreeMap<&'a Path, &'a Placement>>,
     /// The storage cannot rename without replacing, or exchange names.
-    no_noreplace: AtomicBool,
+    pub(super) no_noreplace: AtomicBool,
     no_exchange: AtomicBool,
     /// The storage can rename without replacing, and tells which names are of one object, as trials have shown.
     has_noreplace: OnceLock<bool>,
@@ -213,7 +214,12 @@ impl<'a> Apply<'a> {
         }
         self.has_names.store(true, Ordering::Release);
         let patches: Vec<_> = record.patches.iter().zip(&self.patched).collect();
-        let write = |(patch, begun): &(&Patch, &OnceLock<_>)| Contents::of(self).patch(patch, begun);
+        let traits = self.storage().file_system_traits(&self.tree.root);
+        let aliases = Aliases::of(record, traits.is_ok_and(|traits| traits.tells_inos_apart));
+        let write = |(patch, begun): &(&'a Patch, &OnceLock<_>)| {
+            let _alone = aliases.wait(patch);
+            Contents::of(self).patch(patch, begun, &aliases)
+        };
         self.each("write", &patches, |(patch, _)| &patch.path, write)?;
         let all = record.attributes.iter().zip(&self.attributed);
         let all = all.filter(|(attributes, _)| !late.has(&attributes.path));
@@ -246,17 +252,6 @@ impl<'a> Apply<'a> {
             sync_dir(self.storage(), &self.patch_dirs.of_patch(self.storage(), &patch.slot)?)
         });
         synced.into_iter().collect()
-    }
-
-    pub(super) fn link_all(&self, is_wanted: impl Fn(&Path) -> bool) -> Result<(), Vec<Failure>> {
-        let all = self.record.links.iter().zip(&self.linked);
-        let links: Vec<_> = all.filter(|((_, to), _)| is_wanted(to)).collect();
-        self.each(
-            "link",
-            &links,
-            |((_, to), _)| to,
-            |((from, to), linked)| self.link(from, to, linked),
-        )
     }
 
     /// The file with the undo log of a patch, in the job's own directory.
@@ -795,52 +790,6 @@ impl<'a> Apply<'a> {
         Err(CHANGED)
     }
 
-    fn link(&self, from: &Path, to: &Path, linked: &Linked) -> StepResult {
-        let ((from, name), (to, new_name)) = (self.tree.parent_of(from)?, self.tree.parent_of(to)?);
-        let (old, new) = ((&from, name.as_os_str()), (&to, new_name.as_os_str()));
-        if !self.was_linked(old, new, &linked.slot)? {
-            let made = self.link_by_slot(old, new, &linked.slot);
-            match made.unwrap_or_else(|| self.link_at_once(old, new)) {
-                Err(Errno::EXIST) => return Err(OF_OTHERS),
-                other => other?,
-            }
-        }
-        linked.is_made.store(true, Ordering::Release);
-        Ok(())
-    }
-
-    /// Has an attempt before this one made the link? As long as it waits in its slot, whoever has the name is somebody else.
-    fn was_linked(&self, old: Name<'_>, new: Name<'_>, slot: &OsStr) -> Result<bool, Errno> {
-        let waits_no_more = !self.is_first && self.look(&self.job, slot)?.is_none();
-        Ok(waits_no_more && self.may_be_one(old, new)?)
-    }
-
-    /// Links under a name that nobody else knows, and gives that its own: somebody else's link of the same file is told from an own one
-    /// whose answer was lost by what waits. `None`: the storage cannot do so.
-    fn link_by_slot(&self, old: Name<'_>, new: Name<'_>, slot: &OsStr) -> Option<Result<(), Errno>> {
-        let waiting = (&self.job, slot);
-        if self.no_noreplace.load(Ordering::Relaxed) || lost_answers::link(self.storage(), old, waiting).is_err() {
-            return None;
-        }
-        match lost_answers::rename(self.storage(), waiting, new, RenameMode::NoReplace) {
-            Err(errno) if is_unsupported(errno) => {
-                self.no_noreplace.store(true, Ordering::Relaxed);
-                // It would go with the job's directory; whoever is kept has no use for it.
-                let _ = self.storage().unlink(waiting.0, waiting.1);
-                None
-            }
-            renamed => Some(renamed),
-        }
-    }
-
-    fn link_at_once(&self, old: Name<'_>, new: Name<'_>) -> Result<(), Errno> {
-        // Of the same file, too, it is another's: only what is not there now can come from an answer that is lost.
-        if self.is_first && self.storage().stat(new.0, new.1).is_ok() {
-            return Err(Errno::EXIST);
-        }
-        lost_answers::link(self.storage(), old, new)
-    }
-
     pub(super) fn set(&self, path: &Path, attrs: &NewAttrs) -> StepResult {
         let (dir, name) = self.place_of(path)?;
         let owner_and_xattrs = NewAttrs {
@@ -975,10 +924,6 @@ impl<'a> Apply<'a> {
 }
 
 /// The storage does not know this kind of rename.
-fn is_unsupported(errno: Errno) -> bool {
-    matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
-}
-
 /// Runs of items whose paths are equally deep.
 pub(super) fn levels<T>(items: &[T], path: impl Fn(&T) -> &PathBuf) -> impl DoubleEndedIterator<Item = &[T]> {
     let runs: Vec<&[T]> = items

@@ -41,6 +41,9 @@ trait Known {
 
     /// Whether it has another owner now, or another mode.
     fn is_others_now(&self, now: &Stat) -> bool;
+
+    /// Its inode number.
+    fn ino(&self) -> u64;
 }
 
 impl Known for Stat {
@@ -51,6 +54,10 @@ impl Known for Stat {
 
     fn is_others_now(&self, now: &Stat) -> bool {
         (now.mode, now.uid, now.gid) != (self.mode, self.uid, self.gid)
+    }
+
+    fn ino(&self) -> u64 {
+        self.ino
     }
 }
 
@@ -64,6 +71,10 @@ impl Known for RecordedObject {
     fn is_others_now(&self, now: &Stat) -> bool {
         now.mode != self.mode || (now.uid, now.gid) != self.owner
     }
+
+    fn ino(&self) -> u64 {
+        self.seen.ino
+    }
 }
 
 /// What is in it could not be taken out of it any more, after all else is published.
@@ -71,6 +82,7 @@ const GIVEN_AWAY: &str = "the job removes it, but its owner or mode was changed"
 const RIGHTS_CHANGED: &str = "its owner or mode was changed";
 const LINK_REPLACED: &str = "it was replaced, and the job gives it another name";
 const LINK_IN_DOUBT: &str = "it was written to or replaced, and the job gives it another name";
+const DIRECTORY_REPLACED: &str = "it was replaced by another directory";
 const REPLACED: &str = "it was replaced, or its attributes or links were changed";
 
 fn differs(kind: FileType, (size, mtime): (u64, Time), now: &Stat) -> Option<&'static str> {
@@ -399,7 +411,15 @@ fn check_same(tree: &Tree<'_>, path: &Path, seen: &impl Known, is_emptied: bool)
     let (dir, name) = tree.parent_of(path)?;
     let now = tree.storage.stat_uncached(&dir, &name)?;
     let given_away = (is_emptied && seen.is_others_now(&now)).then_some(GIVEN_AWAY);
-    Ok(seen.difference(&now).or(given_away).map(str::to_owned))
+    // All else is told by its size and times. One that is removed may be another by now: all names in it are known.
+    let is_other = now.kind == FileType::Dir && now.ino != seen.ino() && !is_emptied;
+    let keeps_inos = || {
+        tree.storage
+            .file_system_traits(&tree.root)
+            .is_ok_and(|traits| traits.keeps_inos)
+    };
+    let replaced = (is_other && keeps_inos()).then_some(DIRECTORY_REPLACED);
+    Ok(seen.difference(&now).or(given_away).or(replaced).map(str::to_owned))
 }
 
 fn check_linked(tree: &Tree<'_>, path: &Path, linked: &LinkedObject) -> Result<Option<String>, Errno> {

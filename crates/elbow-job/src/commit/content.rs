@@ -23,6 +23,7 @@ use std::sync::OnceLock;
 use elbow_file::{Access, Errno, Handle, RenameMode, Stat, Storage};
 use elbow_ranges::RangeSet;
 
+use super::aliases::Aliases;
 use super::apply::{Apply, CHANGED};
 use super::failure::{Refusal, StepResult};
 use super::record::{ObservedState, Patch};
@@ -288,12 +289,18 @@ impl<'c, 'a> Contents<'c, 'a> {
     }
 }
 
-impl Contents<'_, '_> {
+impl<'a> Contents<'_, 'a> {
     /// Copies a patch into its file; what is copied and durable is punched out of the patch.
-    pub(super) fn patch(&self, patch: &Patch, begun: &OnceLock<Option<Handle>>) -> StepResult {
+    pub(super) fn patch(
+        &self,
+        patch: &'a Patch,
+        begun: &OnceLock<Option<Handle>>,
+        aliases: &Aliases<'a>,
+    ) -> StepResult {
         let mut open = self.open(patch)?;
         let has_begun = open.log.has_begun();
         let now = self.apply.storage().stat_handle(&open.file)?;
+        aliases.claim(patch, &now)?;
         if !patch.is_expected(&now, has_begun) || has_begun && !self.is_ours_behind(patch, &open.file, now.size)? {
             return Err(CHANGED);
         }

@@ -237,7 +237,8 @@ impl Draft<'_> {
             seen: seen(inode),
             is_dead: false,
         });
-        for key in &before[1..] {
+        // Those in directories that go are gone with them.
+        for key in before[1..].iter().filter(|key| self.model.inodes.is_alive(key.dir)) {
             self.remove(inode, key);
         }
         self.content(ino, inode, path.clone());

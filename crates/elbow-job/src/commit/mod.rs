@@ -1,5 +1,6 @@
 //! The end of a job: drain, check, record, apply; or roll back.
 
+mod aliases;
 mod apply;
 mod check;
 mod content;
@@ -8,6 +9,7 @@ mod failure;
 mod keep;
 mod late;
 mod leftovers;
+mod links;
 mod parked;
 mod prepare;
 mod record;
@@ -428,15 +430,18 @@ impl Shared {
         record.wins = self.options.on_conflict == OnConflict::Overwrite;
         let looks_only = stage == CommitStage::Look;
         let expectations = stage.expectations(&self.state.lock().model);
-        let order = far_send::commit_order(CommitMessage {
+        let message = CommitMessage {
             name: self.staging_name.to_os_string(),
             record: record.encode(),
             expectations,
             root_times: self.final_root_times(),
             looks_only,
             is_bound: stage == CommitStage::Bound,
-        });
-        let commit = || far_send::commit(far, job, &order, &self.pulse_counts());
+        };
+        let has_to = record.has_to_commit(message.is_bound);
+        let order = far_send::commit_order(message);
+        let is_ended = || !has_to && self.is_stopped();
+        let commit = || far_send::commit(far, job, &order, &self.pulse_counts(), &is_ended);
         let failed = self.storage_error("committing the job in");
         let step = if looks_only { EndStep::Check } else { EndStep::Publish };
         let ended = self.watched(progress, step, &StepCounter::default(), commit);

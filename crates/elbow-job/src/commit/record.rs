@@ -32,7 +32,7 @@ pub(crate) struct ObservedState {
     pub(super) kind: FileType,
     pub(super) size: u64,
     pub(super) mtime: Time,
-    ino: u64,
+    pub(super) ino: u64,
 }
 
 impl ObservedState {
@@ -236,6 +236,11 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// Whether others have committed that belong to the job, and it may not be kept: who rolled it back would leave a part of what belongs together.
+    pub(crate) fn has_to_commit(&self, is_bound: bool) -> bool {
+        is_bound && !self.keeps
+    }
+
     /// As it is written on a storage, which whoever comes next may know from another machine: with the users and groups of the one that has it.
     ///
     /// # Errors

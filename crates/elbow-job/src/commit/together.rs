@@ -153,13 +153,15 @@ impl Shared {
                 let mut watch = Watched { shared: self, progress };
                 let looked = staged.look(&mut record, &expectations, &mut watch).map(drop);
                 match looked {
-                    Ok(()) if self.is_stopped() => return Ok(Err(Refused::whole(Cause::Asked, rest))),
                     Ok(()) => Ok(()),
                     Err(cause) => return Ok(Err(Refused::whole(cause, rest))),
                 }
             }
         };
-        Ok(looked.map(|()| (rest, job)))
+        Ok(match looked {
+            Ok(()) if self.is_stopped() => Err(Refused::whole(Cause::Asked, rest)),
+            looked => looked.map(|()| (rest, job)),
+        })
     }
 
     fn commit_together(
@@ -176,8 +178,7 @@ impl Shared {
         if let Some(far) = self.storage.far_end() {
             return self.order_commit(far, rest.record, &job, stage, progress);
         }
-        // Who rolled it back would leave a part of what belongs together.
-        let has_to = is_bound && !rest.record.keeps;
+        let has_to = rest.record.has_to_commit(is_bound);
         let is_ended = || !has_to && self.is_stopped();
         let committed = self.commit_staged(&mut rest, job, stage, &is_ended, progress)?;
         Ok(committed.map_err(|cause| Refused::whole(cause, rest)))

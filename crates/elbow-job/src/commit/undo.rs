@@ -24,7 +24,7 @@ use super::draft::SET_IDS;
 use super::failure::{Failure, Refusal, StepResult, failure, none_of};
 use super::keep::lost_content;
 use super::late::Immovable;
-use super::record::{Attributes, Departure, Expected, Patch, Placement, Replaced};
+use super::record::{Attributes, Departure, Expected, Patch, Placement, Replaced, Slot};
 use crate::action::{NewAttrs, NewXattrs};
 use crate::closed;
 use crate::execute::{is_ever_opened, was_opened};
@@ -32,6 +32,9 @@ use crate::job_files::{DEPARTED, LATE, NAMED, RECORD, RECORD_DRAFT, RESUME, UNDO
 use crate::lost_answers::{self, Name};
 use crate::missing::{ignore_missing, none_if_missing, none_if_no_path, sync_dir};
 use crate::parallel::parallel;
+
+const MOVED_AWAY: Refusal =
+    Refusal::Changed("the directory that it was in is not there any more, under the name that it had");
 
 /// Takes back what was carried out of a record.
 pub(crate) struct Undo<'u, 'a> {
@@ -78,16 +81,24 @@ impl Undo<'_, '_> {
         if keeps && is_whole && self.apply.look(&self.apply.job, OsStr::new(RESUME))?.is_none() {
             return self.apply.rename_in_job(UNDO[2], RESUME);
         }
+        if !is_whole {
+            // Nobody can go on with it.
+            ignore_missing(self.apply.storage().unlink(&self.apply.job, OsStr::new(RESUME)))?;
+        }
         // As a draft, it has room for the record of a job that is kept in another way.
         ignore_missing(self.apply.rename_in_job(UNDO[2], RECORD_DRAFT))
     }
 
-    /// Takes back what can be, and gives the steps that cannot: what they are about is as the job made it, or waits under a hidden name. Afterwards there is
-    /// no record.
+    /// Takes back what can be, and gives the steps that cannot: what they are about is as the job made it, or waits under a hidden name. `note` is told of those so far before
+    /// the next phase begins, which an attempt after a death begins with. Afterwards there is a record until [`Undo::forget_given_up`].
     ///
     /// # Errors
     /// When not even the progress can be marked: then it can be tried again.
-    pub(crate) fn give_up(&self, from: Option<UndoPhase>) -> Result<Vec<Failure>, Vec<Failure>> {
+    pub(crate) fn give_up(
+        &self,
+        from: Option<UndoPhase>,
+        note: impl Fn(&[Failure]),
+    ) -> Result<Vec<Failure>, Vec<Failure>> {
         let phase = from.unwrap_or(UndoPhase(0));
         if from.is_none() {
             self.advance(RECORD, UNDO[0])?;
@@ -95,14 +106,22 @@ impl Undo<'_, '_> {
         let mut stays = Vec::new();
         if phase <= UndoPhase(0) {
             stays.extend(self.take_contents_back().err().into_iter().flatten());
+            note(&stays);
             self.advance(UNDO[0], UNDO[1])?;
         }
         if phase <= UndoPhase(1) {
             stays.extend(self.take_names_back(true).err().into_iter().flatten());
+            note(&stays);
             self.advance(UNDO[1], UNDO[2])?;
         }
         self.forget_slots().map_err(failed)?;
         stays.extend(self.bring_back(true).err().into_iter().flatten());
+        note(&stays);
+        Ok(stays)
+    }
+
+    /// Removes the record of a job that was given up, of which all is told.
+    pub(crate) fn forget_given_up(&self) -> Result<(), Errno> {
         let forget = |name| ignore_missing(self.apply.storage().unlink(&self.apply.job, OsStr::new(name)));
         forget(DEPARTED)
             .and_then(|()| forget(NAMED))
@@ -111,8 +130,6 @@ impl Undo<'_, '_> {
             .and_then(|()| forget(RESUME))
             .and_then(|()| sync_dir(self.apply.storage(), &self.apply.job))
             .and_then(|()| forget(UNDO[2]))
-            .map_err(failed)?;
-        Ok(stays)
     }
 
     /// Links that have not got their names.
@@ -469,7 +486,7 @@ impl Undo<'_, '_> {
 
     fn bring_one_back(&self, departure: &Departure) -> StepResult {
         let Some((dir, name)) = none_if_missing(self.apply.tree.parent_of(&departure.path))? else {
-            return Ok(());
+            return self.is_nowhere(departure);
         };
         let Some((there, slot)) = none_if_missing(self.apply.slot(&dir, &departure.slot))? else {
             return Ok(());
@@ -478,6 +495,20 @@ impl Undo<'_, '_> {
             return Ok(());
         }
         self.apply.rename_back((&there, slot), (&dir, &name))
+    }
+
+    /// The directory that an object has left is not at its path any more. What waits in it has gone with it; what waits elsewhere must not go with the job.
+    fn is_nowhere(&self, departure: &Departure) -> StepResult {
+        let (there, slot) = match &departure.slot {
+            Slot::Beside(_) => return Ok(()),
+            Slot::InJob(name) => (Some(self.apply.job.clone()), name),
+            Slot::At(path, name) => (none_if_missing(self.apply.tree.dir(path))?, name),
+        };
+        let Some(there) = there else { return Ok(()) };
+        match self.apply.look(&there, slot)? {
+            Some(_) => Err(MOVED_AWAY),
+            None => Ok(()),
+        }
     }
 }
 

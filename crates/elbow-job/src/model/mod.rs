@@ -52,7 +52,7 @@ use std::collections::HashSet;
 
 use elbow_file::{Errno, Handle, Space, Stat, Time};
 
-use crate::api::{Answer, Attr, Ino};
+use crate::api::{Answer, Attr, Ino, Numbered};
 use crate::graph::Graph;
 use crate::plan::Planner;
 use crate::prelist::Prelist;
@@ -195,6 +195,7 @@ impl Model {
         Ok(Attr {
             ino,
             visible_ino: inode.visible_ino,
+            number: numbered(inode),
             kind: inode.kind,
             mode: inode.mode,
             uid: inode.uid,
@@ -263,6 +264,16 @@ impl Model {
             .chain(nameless)
             .map(|ino| (ino, self.inodes.memory_pieces(ino, most)))
             .find(|(_, pieces)| !pieces.is_empty())
+    }
+}
+
+/// Whatever changes an object changes the time of its inode.
+fn numbered(inode: &Inode) -> Numbered {
+    let seen = inode.old.as_ref().and_then(|old| old.seen);
+    match seen.filter(|seen| seen.breaks_links) {
+        None => Numbered::Alone,
+        Some(seen) if seen.ctime == inode.ctime => Numbered::Shared,
+        Some(_) => Numbered::Parted,
     }
 }
 

@@ -15,8 +15,6 @@ const RAM_SHARE: u64 = 4;
 const AVAILABLE_SHARE: u64 = 2;
 /// Less is not worth saving.
 const DEFAULT_BYTES_MIN: u64 = 32 << 20;
-/// More are not tried: a limit that lets so many be started lets more.
-const TRIED_MAX: usize = 64;
 /// Where limits leave less, nothing is begun.
 const LIMITED_BYTES_MIN: u64 = 1 << 20;
 /// Runs and result that together take less than twice this part of what is available go through the page cache. The
@@ -45,7 +43,7 @@ pub(super) fn within_limits(bytes: u64, mut threads: usize) -> Result<(usize, us
                 "the limits of the process (`ulimit -d`, `ulimit -v`) leave too little memory to sort in: it needs 18 MiB"
             ))
         } else {
-            expect_threads("sorting", started.min(TRIED_MAX))
+            expect_threads("sorting", started)
         };
         match granted {
             Ok(()) => return Ok((usize::try_from(bytes.min(most)).unwrap_or(usize::MAX), threads)),

@@ -149,6 +149,69 @@ fn a_conflict_rolls_back_and_names_the_path() {
     test_dir.assert_no_staging();
 }
 
+/// What the job saw in a directory that it moved was that of another one, which somebody had put in its place: only its kind was compared.
+#[test]
+fn another_directory_in_the_place_of_one_that_the_job_moves_is_a_conflict() {
+    let test_dir = TestDir::new("mkdir d; echo old > d/f");
+    test_dir.restore();
+    let script = "mv d e; cat e/f > seen; : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
+    let job = test_dir.start_job(&[], script);
+    wait_for("the job's changes", || test_dir.outside("changed").exists());
+    std::fs::rename(test_dir.work("d"), test_dir.work("kept")).expect("moving it beside the job");
+    std::fs::create_dir(test_dir.work("d")).expect("a directory");
+    test_dir.touch_outside("go");
+    let run = job.finish();
+    run.assert_code(125);
+    assert!(run.err.contains("replaced by another directory"), "{}", run.err);
+    assert_eq!(test_dir.content("kept/f"), b"old\n");
+    assert!(test_dir.work("d").exists() && !test_dir.work("e").exists() && !test_dir.work("seen").exists());
+    test_dir.assert_no_staging();
+}
+
+/// The rename of a file that was shown already replaced what somebody else had made under the new name meanwhile.
+#[test]
+fn an_eager_job_gives_no_name_that_somebody_else_has_by_then() {
+    let test_dir = TestDir::new("echo old > old");
+    test_dir.restore();
+    let script =
+        "echo job > tmp; : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done; mv tmp final; sleep 0.3";
+    let job = test_dir.start_job(&["--publish", "eager", "--no-keep"], script);
+    wait_for("the new file under its own name", || test_dir.read("tmp") == b"job\n");
+    std::fs::write(test_dir.work("final"), "theirs").expect("writing beside the job");
+    test_dir.touch_outside("go");
+    let run = job.finish();
+    assert!(run.code != 0 && run.err.contains("final"), "{}: {}", run.code, run.err);
+    assert_eq!(test_dir.content("final"), b"theirs");
+    assert!(!test_dir.work("tmp").exists(), "something of the job is left");
+    test_dir.assert_no_staging();
+}
+
+/// A directory that goes took with it names of a file that had lost all that the job knew of, and was changed: one of these was parked in it, and the job
+/// found something created in what it removes.
+#[test]
+fn changed_links_go_with_their_directory_and_the_file_stays_changed_elsewhere() {
+    for change in ["chmod -R u+w j/d", "echo x >> j/d/a"] {
+        let seed = "mkdir -p j/d; echo 1 > c; ln c j/d/a; ln c j/d/b; chmod 644 c";
+        let script = format!("{change}; rm -r j/d");
+        let [native, job] = [false, true].map(|in_job| {
+            let test_dir = TestDir::new(seed);
+            test_dir.restore();
+            let run = match in_job {
+                true => test_dir.job(&["--on", "j"], &script),
+                false => test_dir.native(&script),
+            };
+            run.assert_code(0);
+            assert!(!test_dir.work("j/d").exists());
+            (
+                test_dir.content("c"),
+                test_dir.metadata("c").mode(),
+                test_dir.metadata("c").nlink(),
+            )
+        });
+        assert_eq!(job, native, "{change}");
+    }
+}
+
 #[test]
 fn a_conflict_can_be_won() {
     let test_dir = TestDir::new("printf mine > contested");

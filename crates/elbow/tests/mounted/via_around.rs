@@ -160,6 +160,28 @@ fn what_waits_by_ssh_to_follow_a_committed_directory_is_kept_when_its_far_end_di
     assert_eq!(staging_below(&testbed.path("far")), 0);
 }
 
+/// Ended while it waited for its turn at the far end, a job committed when that came: after its user was told that it had ended, or to nobody.
+#[test]
+fn a_job_by_ssh_that_is_ended_while_it_waits_for_its_turn_changes_nothing() {
+    let Some(testbed) = Testbed::new() else { return };
+    let far = testbed.path("far");
+    let before = testbed.tree().without_times();
+    for end in ["INT", "KILL"] {
+        let turn = OthersTurn::take(&far);
+        let job = testbed.start(&["--json"], "echo more >> near/log");
+        wait_for("a job that waits", || has_in_staging(&far, "commit.draft"));
+        std::thread::sleep(Duration::from_secs(2)); // a signal that comes as the command ends is taken as its own
+        job.signal_group(end);
+        let run = job.finish();
+        assert!(run.code != 0, "{end}: {}", run.err);
+        wait_for("the far end to end", || testbed.far_ends_of("far").is_empty());
+        drop(turn);
+        testbed.tree().without_times().assert_equals(&before);
+        let _ = fs::remove_dir(testbed.path("near")); // of one that was killed
+    }
+    testbed.run("echo more >> near/log").assert_code(0);
+}
+
 /// What is passed through is done on the storage itself, which is not here.
 #[test]
 fn nothing_is_passed_through_where_the_storage_is_not_here() {
