@@ -86,8 +86,22 @@ impl Executor<'_> {
             Ok(()) => Ok(done),
             Err(errno) => {
                 self.unmake(action, &done);
+                if errno == Errno::EXIST && !done.is_made {
+                    self.note_taken(action)?;
+                }
                 Err(errno)
             }
+        }
+    }
+
+    /// What has the name is somebody else's: whoever ends the job must not remove it.
+    fn note_taken(&self, action: &Action) -> Result<(), Errno> {
+        match action {
+            Action::Create { at, .. } | Action::Move { to: at, .. } | Action::Link { to: at, .. } if at.visible => self
+                .journal(&JournalEntry::Taken {
+                    path: self.journal_path.join(&*at.key.name),
+                }),
+            _ => Ok(()),
         }
     }
 
@@ -449,7 +463,7 @@ impl TouchedDir {
                 times: *times,
                 mode: *closed,
             }),
-            JournalEntry::Visible { .. } => None,
+            JournalEntry::Visible { .. } | JournalEntry::Taken { .. } => None,
         }
     }
 }

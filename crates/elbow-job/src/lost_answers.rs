@@ -75,15 +75,25 @@ pub(crate) fn move_to_free(
     Err(errno)
 }
 
-/// Renames to a name that nobody has, as well as the storage can.
+/// Renames to a name that nobody has, as well as the storage can: a second name for a moment would leave a hidden one of NFS behind where the file is open.
 ///
 /// # Errors
 /// EEXIST: somebody has it.
 pub(crate) fn rename_to_free(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) -> Result<(), Errno> {
-    match rename(storage, from, to, RenameMode::NoReplace) {
-        Err(errno) if is_unsupported(errno) => move_to_free(storage, from, to, &AtomicBool::default()),
+    let renamed = match rename(storage, from, to, RenameMode::NoReplace) {
+        Err(errno) if is_unsupported(errno) => move_if_free(storage, from, to),
+        other => other,
+    };
+    match renamed {
+        // Where the case of letters does not count it may be the same name.
+        Err(Errno::EXIST) if is_same(storage, from, to)? => rename(storage, from, to, RenameMode::Replace),
         other => other,
     }
+}
+
+fn is_same(storage: &dyn Storage, a: Name<'_>, b: Name<'_>) -> Result<bool, Errno> {
+    let found = look_at_both(storage, a, b)?;
+    Ok(found.is_some_and(|(a, b)| (a.dev, a.ino) == (b.dev, b.ino) && a.nlink < 2))
 }
 
 /// Is this kind of rename one that the storage does not have?

@@ -416,38 +416,84 @@ fn a_directory_that_is_moved_away_at_any_call_of_a_commit_costs_no_old_file() {
     rustix::process::umask(rustix::fs::Mode::empty());
     let s = str::to_owned;
     let temp = scratch();
-    let moves = [
+    let away = vec![
         Op::Rename(s("d/a"), s("e/n"), RenameMode::NoReplace),
         Op::Rename(s("d/b"), s("e/m"), RenameMode::NoReplace),
         Op::Create(s("d/new")),
         Op::Chmod(s("a"), 0o600),
     ];
+    let over = vec![
+        Op::Rename(s("e/a"), s("d/a"), RenameMode::Replace),
+        Op::Rename(s("full/x"), s("d/b"), RenameMode::Replace),
+        Op::Create(s("d/new")),
+        Op::Chmod(s("a"), 0o600),
+    ];
+    let anew = vec![
+        Op::Create(s("n")),
+        Op::Rename(s("n"), s("d/a"), RenameMode::Replace),
+        Op::Create(s("d/new")),
+        Op::Chmod(s("d/b"), 0o600),
+        Op::Chmod(s("a"), 0o600),
+    ];
     let other = Op::Rename(s("d"), s("d2"), RenameMode::NoReplace);
     let mut stuck = 0;
-    let calls = (1..)
-        .map_while(|n| {
-            let Met { dir, outcome, is_done } = met_at_call(n, temp.path(), &moves, &other)?;
-            let what = format!("before call {n}, done: {is_done}: {outcome:?}");
-            let assert_all = |when: &str| {
-                let found = contents_below(dir.path());
-                for name in ["d/a", "d/b"] {
-                    let old = format!("the old {name}, ten and more");
-                    assert!(found.contains(&old), "{what}: {when} {old:?} is gone: {found:?}");
+    for moves in [away, over, anew] {
+        let calls = (1..)
+            .map_while(|n| {
+                let Met { dir, outcome, is_done } = met_at_call(n, temp.path(), &moves, &other)?;
+                let what = format!("{moves:?}, before call {n}, done: {is_done}: {outcome:?}");
+                let has_replaced = matches!(outcome, Ok(Outcome::Committed));
+                let replaced = moves.iter().filter_map(|op| match op {
+                    Op::Rename(_, to, RenameMode::Replace) if has_replaced => Some(to.as_str()),
+                    _ => None,
+                });
+                let replaced: Vec<&str> = replaced.collect();
+                let assert_all = |when: &str| {
+                    let found = contents_below(dir.path());
+                    for name in ["d/a", "d/b", "e/a", "full/x"]
+                        .iter()
+                        .filter(|name| !replaced.contains(name))
+                    {
+                        let old = format!("the old {name}, ten and more");
+                        assert!(found.contains(&old), "{what}: {when} {old:?} is gone: {found:?}");
+                    }
+                };
+                assert_all("after it");
+                if outcome.is_err() {
+                    stuck += 1;
+                    // Whoever moves it back lets the job be ended.
+                    std::fs::rename(dir.path().join("d2"), dir.path().join("d")).unwrap();
+                    let ended = recovered(dir.path(), &(Arc::new(RealStorage) as Arc<dyn Storage>));
+                    assert!(!has_staging(dir.path()), "{what}: {ended:?}");
+                    assert_all("after a recovery");
                 }
-            };
-            assert_all("after it");
-            if outcome.is_err() {
-                stuck += 1;
-                // Whoever moves it back lets the job be ended.
-                std::fs::rename(dir.path().join("d2"), dir.path().join("d")).unwrap();
-                let ended = recovered(dir.path(), &(Arc::new(RealStorage) as Arc<dyn Storage>));
-                assert!(!has_staging(dir.path()), "{what}: {ended:?}");
-                assert_all("after a recovery");
-            }
-            Some(())
-        })
-        .count();
-    assert!(calls > 20 && stuck > 0, "{calls} calls, {stuck} times it was stuck");
+                Some(())
+            })
+            .count();
+        assert!(calls > 20, "{calls} calls of {moves:?}");
+    }
+    assert!(stuck > 0, "it was never stuck");
+}
+
+/// Of two files that exchange their names one is linked by the name that was the other's.
+#[test]
+fn a_file_with_a_new_name_gets_another_one_under_that() {
+    let s = str::to_owned;
+    let temp = scratch();
+    old_tree(temp.path());
+    let job = begin(Arc::new(RealStorage), temp.path(), Publish::Staged);
+    let ops = [
+        Op::Rename(s("d"), s("c"), RenameMode::NoReplace),
+        Op::Rename(s("e"), s("d"), RenameMode::NoReplace),
+        Op::Link(s("d/a"), s("m")),
+        Op::Link(s("c/a"), s("n")),
+    ];
+    ops.iter().for_each(|op| _ = InJob(&job).run(op).unwrap());
+    let outcome = job.commit(&mut |_| {});
+    assert!(matches!(outcome, Ok(Outcome::Committed)), "{outcome:?}");
+    for (name, content) in [("m", "the old e/a, ten and more"), ("n", "the old d/a, ten and more")] {
+        assert_eq!(std::fs::read_to_string(temp.path().join(name)).unwrap(), content);
+    }
 }
 
 /// What was to be another name of an old file became one of the file that somebody had put in its place after all was checked.

@@ -645,6 +645,7 @@ fn leftovers(
                 });
             }
             JournalEntry::Visible { path } => left.visible.push(path),
+            JournalEntry::Taken { path } => left.visible.retain(|visible| !visible.starts_with(&path)),
         }
     }
     Ok((left, times))

@@ -370,6 +370,8 @@ pub(crate) enum JournalEntry {
     },
     /// A new object under its own name (`--publish eager`).
     Visible { path: PathBuf },
+    /// It did not get that name: somebody else has it, and nothing of the job is there.
+    Taken { path: PathBuf },
 }
 
 impl JournalEntry {
@@ -391,6 +393,10 @@ impl JournalEntry {
                 out.varint(1);
                 put_path(&mut out, path);
             }
+            Self::Taken { path } => {
+                out.varint(2);
+                put_path(&mut out, path);
+            }
         }
         let sealed = seal(JOURNAL_MAGIC, VERSION, &out.finish());
         let mut entry = (sealed.len() as u32).to_le_bytes().to_vec();
@@ -409,6 +415,7 @@ impl JournalEntry {
                 times: (take_time(&mut from)?, take_time(&mut from)?),
                 closed: (from.left() > 0).then(|| from.u32()).transpose()?,
             },
+            2 => Self::Taken { path },
             _ => Self::Visible { path },
         })
     }

@@ -53,6 +53,10 @@ impl<'a> Aliases<'a> {
     /// Takes an open file for a patch, which no other is written to.
     pub(super) fn claim(&self, patch: &'a Patch, now: &Stat) -> StepResult {
         let Self::Numbered(files) = self else { return Ok(()) };
+        // A server may give the same number to files of two file systems that it shows as one.
+        if now.nlink < 2 {
+            return Ok(());
+        }
         let slot = *files.lock().entry((now.dev, now.ino)).or_insert(&patch.slot);
         match slot == patch.slot {
             true => Ok(()),

@@ -266,6 +266,11 @@ impl Draft<'_> {
             self.move_to(ino, inode, from, to);
         }
         let first = path_of(self.model, kept.unwrap_or(&inode.names()[0]));
+        if !gained.is_empty() {
+            self.before
+                .objects
+                .insert(first.clone(), self.model.inodes.old_path(ino));
+        }
         let links = gained.into_iter().map(|key| (first.clone(), path_of(self.model, key)));
         self.record.links.extend(links);
         for key in lost.into_iter().filter(|key| self.model.inodes.is_alive(key.dir)) {

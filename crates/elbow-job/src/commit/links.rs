@@ -40,11 +40,11 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// What is known of a file that is not changed, at the name that it keeps.
+    /// What is known of a file that is not changed, at a name that it keeps.
     fn seen_of_link(&self, path: &Path) -> Option<&LinkedObject> {
-        let expected = &self.record.expected;
-        let begin = expected.partition_point(|(known, _)| known.as_path() < path);
-        let of_path = expected[begin..].iter().take_while(|(known, _)| known == path);
+        let (expected, before) = (&self.record.expected, self.record.before.objects.get(path)?);
+        let begin = expected.partition_point(|(known, _)| known < before);
+        let of_path = expected[begin..].iter().take_while(|(known, _)| known == before);
         let mut linked = of_path.filter_map(|(_, expected)| match expected {
             Expected::Linked(seen) => Some(seen),
             _ => None,

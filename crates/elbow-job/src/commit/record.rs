@@ -204,7 +204,7 @@ impl RecordedObject {
 /// Paths before the first step, by those after the last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OriginalPaths {
-    /// Of objects whose content or attributes are set.
+    /// Of objects whose content or attributes are set, or that get another name.
     pub(crate) objects: BTreeMap<PathBuf, PathBuf>,
     /// Of names that are placed.
     pub(crate) names: BTreeMap<PathBuf, PathBuf>,

@@ -117,11 +117,6 @@ impl Undo<'_, '_> {
         self.forget_slots().map_err(failed)?;
         stays.extend(self.bring_back(true).err().into_iter().flatten());
         note(&stays);
-        Ok(stays)
-    }
-
-    /// Removes the record of a job that was given up, of which all is told.
-    pub(crate) fn forget_given_up(&self) -> Result<(), Errno> {
         let forget = |name| ignore_missing(self.apply.storage().unlink(&self.apply.job, OsStr::new(name)));
         forget(DEPARTED)
             .and_then(|()| forget(NAMED))
@@ -129,7 +124,13 @@ impl Undo<'_, '_> {
             // Nobody is to go on with it, whatever is left of it.
             .and_then(|()| forget(RESUME))
             .and_then(|()| sync_dir(self.apply.storage(), &self.apply.job))
-            .and_then(|()| forget(UNDO[2]))
+            .map_err(failed)?;
+        Ok(stays)
+    }
+
+    /// Removes the record of a job that was given up, of which all is told.
+    pub(crate) fn forget_given_up(&self) -> Result<(), Errno> {
+        ignore_missing(self.apply.storage().unlink(&self.apply.job, OsStr::new(UNDO[2])))
     }
 
     /// Links that have not got their names.
@@ -356,7 +357,14 @@ impl Undo<'_, '_> {
     /// A placed object goes back to where it waited; what it replaced gets its name again.
     fn displace(&self, placement: &Placement, placed: &Placed) -> StepResult {
         let Some((dir, name)) = none_if_no_path(self.apply.tree.parent_of(&placement.to))? else {
-            return Ok(());
+            let may_be_exchanged = !self.apply.is_first()
+                || placed.is_exchanged.load(Ordering::Acquire)
+                || placed.is_made.load(Ordering::Acquire);
+            // What it has replaced waits for that directory, and must not go with the job.
+            return match placement.replaced.is_some() && may_be_exchanged {
+                true => Err(MOVED_AWAY),
+                false => Ok(()),
+            };
         };
         let Some((container, source)) = none_if_missing(self.apply.source(placement, &dir, &name))? else {
             return Ok(());
@@ -406,7 +414,7 @@ impl Undo<'_, '_> {
         Ok(())
     }
 
-    /// Old objects get their names again, the highest first. `gives_up`: goes on after one that cannot.
+    /// Old objects get their names again, the highest first, also after one that cannot; `gives_up`: and what comes after that is done.
     fn bring_back(&self, gives_up: bool) -> Result<(), Vec<Failure>> {
         let mut stays: Vec<Failure> = Vec::new();
         for level in levels(&self.apply.record.departures, |departure| &departure.path).rev() {
@@ -419,8 +427,11 @@ impl Undo<'_, '_> {
                 |d| self.bring_one_back(d),
             );
             stays.extend(held.into_iter().map(|departure| held_up("bring back", &departure.path)));
-            stays.extend(goes_on(gives_up, brought)?);
+            stays.extend(brought.err().into_iter().flatten());
             self.apply.tree.forget();
+        }
+        if !gives_up {
+            none_of(std::mem::take(&mut stays))?;
         }
         stays.extend(goes_on(gives_up, self.put_times_back())?);
         self.apply.close_again();

@@ -186,6 +186,33 @@ fn an_eager_job_gives_no_name_that_somebody_else_has_by_then() {
     test_dir.assert_no_staging();
 }
 
+/// What the job was refused to make under a name that somebody else has was in its journal all the same: a recovery removed theirs.
+#[test]
+fn a_recovery_of_an_eager_job_removes_nothing_that_somebody_else_has_made() {
+    for make in ["mv tmp final", "mkdir final", "echo job > final", "ln tmp final"] {
+        let test_dir = TestDir::new("echo old > old");
+        test_dir.restore();
+        let script = format!(
+            "echo job > tmp; : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done; {make}
+            until ! echo more >> tmp2; do sleep 0.02; done 2> /dev/null; : > \"$OUT/failed\"; sleep 100"
+        );
+        let job = test_dir.start_job(&["--publish", "eager"], &script);
+        wait_for("the new file under its own name", || test_dir.read("tmp") == b"job\n");
+        std::fs::create_dir(test_dir.work("final")).expect("a directory beside the job");
+        std::fs::write(test_dir.work("final/theirs"), "theirs").expect("a file beside the job");
+        test_dir.touch_outside("go");
+        wait_for("the job to fail", || test_dir.outside("failed").exists());
+        job.kill();
+        test_dir.elbow(&["recover", "."]).assert_code(0);
+        assert_eq!(test_dir.content("final/theirs"), b"theirs", "{make}");
+        assert!(
+            !test_dir.work("tmp").exists() && !test_dir.work("tmp2").exists(),
+            "{make}"
+        );
+        test_dir.assert_no_staging();
+    }
+}
+
 /// A directory that goes took with it names of a file that had lost all that the job knew of, and was changed: one of these was parked in it, and the job
 /// found something created in what it removes.
 #[test]
