@@ -729,6 +729,7 @@ pub(crate) fn reserve(storage: &dyn Storage, file: &Handle, ranges: &RangeSet, k
     Ok(())
 }
 
+/// Makes a range zero as far as the file goes.
 pub(crate) fn write_zeros(
     storage: &dyn Storage,
     file: &Handle,
@@ -740,10 +741,12 @@ pub(crate) fn write_zeros(
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
         other => return other,
     }
+    // As with a hole, the file gets no longer.
+    let end = range.end.min(storage.stat_handle(file)?.size);
     let zeros = [0u8; ZEROS_BYTES];
     let mut at = range.start;
-    while at < range.end {
-        let length = (range.end - at).min(ZEROS_BYTES as u64);
+    while at < end {
+        let length = (end - at).min(ZEROS_BYTES as u64);
         storage.write(file, &[IoSlice::new(&zeros[..length as usize])], at)?;
         at += length;
     }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the test makes and looks at real directories")]
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +15,7 @@ use crate::crash_test::{begin, has_staging, recovered, seen_by_jobs};
 use crate::options::Publish;
 use crate::resume_test::{name_in, real};
 use crate::schedule_test::{InJob, Op, Snapshot, scratch, snapshot};
-use crate::{Job, Keep, OnConflict, Options, Outcome, resume};
+use crate::{Ino, Job, Keep, OnConflict, Options, Outcome, SetIds, resume};
 
 const FILE: &str = "old";
 const PIECE_BYTES: u64 = 100;
@@ -292,4 +293,31 @@ fn a_kept_job_has_all_its_pieces_wherever_its_commit_was_refused() {
         }
         assert!(kept > least, "{kept}");
     }
+}
+
+/// Where no hole can be punched zeros are written, and made a file longer that the command cut then: once committed it had them at its end.
+#[test]
+fn zeros_make_no_file_longer_where_they_have_to_be_written() {
+    const PUNCH_AND_KEEP_SIZE: i32 = 3;
+    let temp = scratch();
+    let refuses = Faulty::new([Plan::fail(Errno::OPNOTSUPP).on(Operation::Punch).times(u64::MAX)]);
+    let storage = Arc::new(Interposed::new(real(), refuses));
+    let job = begin(storage.clone(), temp.path(), Publish::Eager);
+    let run = |op| _ = InJob(&job).run(&op).unwrap();
+    run(Op::Create("f".into()));
+    let ino = job.lookup(Ino::ROOT, OsStr::new("f")).unwrap().ino;
+    job.open(ino, true, false).unwrap();
+    run(Op::Truncate("f".into(), 10_000));
+    job.fallocate(ino, PUNCH_AND_KEEP_SIZE, 0, 10_000, SetIds::Stay)
+        .unwrap();
+    let began = std::time::Instant::now();
+    while storage.hook().fired() == 0 {
+        assert!(began.elapsed() < Duration::from_secs(20), "no hole was tried");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    run(Op::Truncate("f".into(), 0));
+    job.release(ino, true);
+    let outcome = job.commit(&mut |_| {});
+    assert!(matches!(outcome, Ok(Outcome::Committed)), "{outcome:?}");
+    assert_eq!(std::fs::metadata(temp.path().join("f")).unwrap().len(), 0);
 }

@@ -25,6 +25,9 @@ pub(crate) struct RootId {
     pub(crate) ino: u64,
     /// When it was made, where that is kept.
     pub(crate) born: Option<Time>,
+    /// What is mounted there, as the table of mounts says: there is often nothing else to tell network file systems apart that are mounted at one
+    /// place, one after the other.
+    pub(crate) mounted: Option<String>,
 }
 
 impl RootId {
@@ -42,8 +45,12 @@ impl RootId {
         reason = "its name for people and later runs, not what is in it"
     )]
     pub(crate) fn new(path: &Path, elsewhere: Option<&Elsewhere>, (dev, ino): (u64, u64), born: Option<Time>) -> Self {
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let mounts = || std::fs::read_to_string("/proc/self/mountinfo").ok();
+        let mounted = mounts().filter(|_| elsewhere.is_none() && born.is_none());
         Self {
-            path: std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
+            mounted: mounted.and_then(|mounts| mounted_at(&mounts, &path)),
+            path,
             elsewhere: elsewhere.cloned(),
             dev,
             ino,
@@ -55,7 +62,10 @@ impl RootId {
     /// since may have all the numbers of one that is gone, but not its time.
     pub(crate) fn is(&self, now: &Self) -> bool {
         let is_there = match (&self.elsewhere, &now.elsewhere) {
-            (None, None) => self.path == now.path || (self.dev, self.ino) == (now.dev, now.ino),
+            (None, None) => {
+                let is_mounted = self.mounted.is_none() || now.mounted.is_none() || self.mounted == now.mounted;
+                is_mounted && (self.path == now.path || (self.dev, self.ino) == (now.dev, now.ino))
+            }
             // Machines that were copied from one have directories with the same numbers and times.
             (Some(then), Some(there)) if then.machine != there.machine => return false,
             (Some(then), Some(there)) => then.path == there.path && self.ino == now.ino,
@@ -70,9 +80,61 @@ impl RootId {
     }
 }
 
+/// What is mounted at the last of the mount points above a path, and which directory of that (proc_pid_mountinfo(5)).
+fn mounted_at(mounts: &str, path: &Path) -> Option<String> {
+    const ROOT: usize = 3;
+    const MOUNT_POINT: usize = 4;
+    let path = escaped(path);
+    let is_above = |point: &str| {
+        let rest = path.strip_prefix(point.trim_end_matches('/'));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let found = mounts.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let point = fields.get(MOUNT_POINT).filter(|point| is_above(point))?;
+        let source = fields.iter().skip_while(|field| **field != "-").nth(2)?;
+        Some((point.len(), format!("{source} {}", fields[ROOT])))
+    });
+    // Of two at one point the later one hides the other.
+    found.max_by_key(|(length, _)| *length).map(|(_, place)| place)
+}
+
+/// As the table of mounts writes a path.
+fn escaped(path: &Path) -> String {
+    let path = path.to_string_lossy();
+    let escape = |letter: char| match letter {
+        ' ' | '\t' | '\n' | '\\' => format!("\\{:03o}", u32::from(letter)),
+        letter => letter.to_string(),
+    };
+    path.chars().map(escape).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_mounted_last_at_the_nearest_point_is_what_is_there() {
+        let mounts = "22 1 254:1 / / rw shared:1 - ext4 /dev/root rw
+30 22 0:50 / /mnt/a\\040b rw - fuse.sshfs one:/x rw
+31 22 0:51 /sub /mnt/a\\040b rw shared:3 - fuse.sshfs two:/x rw";
+        let place = |path: &str| mounted_at(mounts, Path::new(path));
+        assert_eq!(place("/mnt/a b/c").as_deref(), Some("two:/x /sub"));
+        assert_eq!(place("/mnt/a bc").as_deref(), Some("/dev/root /"));
+        assert_eq!(place("/").as_deref(), Some("/dev/root /"));
+    }
+
+    /// A job whose results were all saved here was resumed into whatever network file system was mounted at its directory then.
+    #[test]
+    fn another_file_system_that_is_mounted_at_one_place_is_another_directory() {
+        let mounted = |what: Option<&str>| RootId {
+            mounted: what.map(str::to_owned),
+            ..id("/nowhere/near", None, 1, None)
+        };
+        let kept = mounted(Some("one:/x /"));
+        assert!(kept.is(&kept) && kept.is(&mounted(None)) && mounted(None).is(&kept));
+        assert!(!kept.is(&mounted(Some("two:/x /"))) && !kept.is(&mounted(Some("one:/x /below"))));
+    }
 
     fn id(path: &str, elsewhere: Option<(&str, &str)>, ino: u64, born: Option<i64>) -> RootId {
         let elsewhere = elsewhere.map(|(machine, path)| Elsewhere {

@@ -38,7 +38,9 @@ use crate::staging::{is_job_name, new_id, put_path, put_time, take_path, take_ti
 
 const MAGIC: [u8; 8] = *b"ELBOWSAV";
 /// With the third, all patch files are in the job's own directory.
-const VERSION: u16 = 4;
+const VERSION: u16 = 5;
+/// The one before did not say what was mounted.
+const VERSIONS: std::ops::RangeInclusive<u16> = 4..=VERSION;
 const DATA: &str = "data";
 const INDEX: &str = "index";
 const INDEX_DRAFT: &str = "index.draft";
@@ -507,6 +509,9 @@ impl Saved {
         out.varint(self.home.dev);
         out.varint(self.home.ino);
         put_option(&mut out, self.home.born.as_ref(), |out, born| put_time(out, *born));
+        put_option(&mut out, self.home.mounted.as_ref(), |out, mounted| {
+            out.bytes(mounted.as_bytes());
+        });
         put_all(&mut out, &self.command, |out, word| out.bytes(word.as_bytes()));
         out.bool(self.is_all);
         out.bool(self.keeps_modes);
@@ -535,7 +540,7 @@ impl Saved {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let (_, body) = open_sealed(MAGIC, VERSION..=VERSION, bytes)?;
+        let (version, body) = open_sealed(MAGIC, VERSIONS, bytes)?;
         let mut from = Reader::new(body);
         let at = from.offset();
         let job = OsString::from_vec(from.bytes()?.to_vec());
@@ -551,6 +556,13 @@ impl Saved {
                 dev: from.varint()?,
                 ino: from.varint()?,
                 born: take_option(&mut from, take_time)?,
+                mounted: match version {
+                    VERSION => take_option(
+                        &mut from,
+                        |from| Ok(String::from_utf8_lossy(from.bytes()?).into_owned()),
+                    )?,
+                    _ => None,
+                },
             },
             command: take_all(&mut from, |from| Ok(OsString::from_vec(from.bytes()?.to_vec())))?,
             is_all: from.bool()?,

@@ -10,7 +10,7 @@ use elbow_testkit::sshbed::SshTestbed;
 use elbow_testkit::tree::Tree;
 use tempfile::TempDir;
 
-use crate::commands::Place;
+use crate::commands::{Place, wait_for};
 use crate::test_dir::{make_old_tree, snapshot_of, ssh_server, staging_below};
 
 /// Commands that keep attributes, make all kinds of objects, and move things here from another file system. `try` says how each
@@ -132,6 +132,51 @@ fn modes_on_sshfs_are_those_that_the_job_saw() {
         (mode("n/f"), mode("n/e"), mode("all"), mode("any")),
         (0o664, 0o775, 0o666, 0o777)
     );
+}
+
+/// Of a file system that does not say when its directories were made, the one that is mounted at a place next looks the same: what was saved of a job was stored there.
+#[test]
+fn what_was_saved_is_not_stored_in_what_is_mounted_next_at_its_place() {
+    let Some(testbed) = Testbed::new() else { return };
+    let (out, saved) = (testbed.path("out"), testbed.path("out/saved"));
+    fs::create_dir(&saved).expect("a directory");
+    let place = format!("TMPDIR={}", saved.display());
+    let (ready, go) = (out.join("ready"), out.join("go"));
+    let immutable = |flag: &str| {
+        let job = testbed.path("job");
+        Place { work: &out, out: &out }
+            .shell(&format!("chattr {flag} {}", job.display()))
+            .assert_code(0);
+    };
+    testbed.at("job", |work| {
+        let script = ": > $OUT/ready; until [ -e $OUT/go ]; do sleep 0.02; done; echo result > result";
+        let job =
+            Place { work, out: &out }.start_job(&["env", &place], &["--scratch", &saved.display().to_string()], script);
+        wait_for("the command", || ready.exists());
+        immutable("+i");
+        fs::write(&go, "").expect("a file");
+        job.finish().assert_code(125);
+    });
+    immutable("-i");
+    let resume = |name: &str| {
+        testbed.at(name, |work| {
+            let words = [
+                "env",
+                &place,
+                env!("CARGO_BIN_EXE_elbow"),
+                "resume",
+                "--scratch",
+                &saved.display().to_string(),
+                ".",
+            ];
+            Place { work, out: &out }.start(&words).finish()
+        })
+    };
+    let run = resume("native");
+    assert!(run.code != 0, "{}", run.out);
+    assert!(!testbed.path("native/result").exists());
+    resume("job").assert_code(0);
+    assert_eq!(fs::read(testbed.path("job/result")).expect("a result"), b"result\n");
 }
 
 /// Where there are no ACLs, modes alone say who may do what, inside the job too: the kernel asks for an ACL first.
