@@ -161,6 +161,13 @@ impl Case {
         self.steps.iter().any(|step| empties(&step.call))
     }
 
+    /// Whether somebody takes a name from something after something was opened, which may be the same.
+    pub fn unnames_while_open(&self) -> bool {
+        let mut calls = self.steps.iter().map(|step| &step.call);
+        calls.any(|call| matches!(call, Call::Open { .. }))
+            && calls.any(|call| matches!(call, Call::Unlink { .. } | Call::Rename { .. }))
+    }
+
     /// Whether somebody sets owners.
     pub fn sets_owners(&self) -> bool {
         let sets = |call: &Call| matches!(call, Call::Chown { .. } | Call::Fchown { .. });

@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 193] = [
+const LIMITS: [(&str, &str, &str); 194] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer *chown ok/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
@@ -354,6 +354,7 @@ const LIMITS: [(&str, &str, &str); 193] = [
         "wrong-after-0 after dir mtime is not now (taken names)",
         MORE_THAN_SSHFS,
     ),
+    ("sshfs*", "answer *stat ok/ok mtime (hidden names)", MORE_THAN_SSHFS),
     ("sshfs*", "answer rename E/ok*", MORE_THAN_SSHFS),
     ("sshfs*", "answer rmdir E/ok*", MORE_THAN_SSHFS),
     ("sshfs*", "answer list ok/ok*", MORE_THAN_SSHFS),
@@ -427,7 +428,7 @@ type CasePredicate = fn(&Case) -> bool;
 /// How the end of the signature begins of what is known of an ordinary user's cases alone; the others are of everybody's.
 const OF_USERS: &str = " (user, ";
 /// Those of what is known only of cases of which something is so.
-const OF_CASES: [(&str, CasePredicate); 31] = [
+const OF_CASES: [(&str, CasePredicate); 32] = [
     (" (user, closed)", Case::has_closed_objects),
     (" (user, others)", Case::has_objects_of_others),
     (" (links)", Case::sets_links),
@@ -458,6 +459,7 @@ const OF_CASES: [(&str, CasePredicate); 31] = [
     (" (locked maps)", Case::locks_mapped_files),
     (" (taken names)", Case::takes_names),
     (" (path descriptors)", Case::opens_paths),
+    (" (hidden names)", Case::unnames_while_open),
     (" (others' directories again)", Case::is_run_again_among_others),
 ];
 
