@@ -195,7 +195,10 @@ fn release(fd: c_int) {
         return;
     }
     calls::within((), || {
-        let Some(inode) = file::inode(fd) else { return };
+        // One that only stands for a path has no part in the locks of its file.
+        let Some(inode) = file::inode(fd).filter(|_| !file::is_path(fd)) else {
+            return;
+        };
         losses::report_losses();
         locks::release(inode);
         descriptions::release(fd, inode);

@@ -93,6 +93,11 @@ pub(crate) fn inode(fd: c_int) -> Option<Inode> {
     status(fd).map(|stat| inode_of(&stat))
 }
 
+/// Whether a descriptor is not open on its file, and only stands for its path.
+pub(crate) fn is_path(fd: c_int) -> bool {
+    check(crate::libc_calls::fcntl(fd, libc::F_GETFL, 0)).is_ok_and(|mode| mode & libc::O_PATH != 0)
+}
+
 /// The size of the file, for `SEEK_END`.
 pub(crate) fn size(fd: c_int) -> Result<i64, Errno> {
     status(fd).map(|stat| stat.st_size).ok_or(Errno(libc::EBADF))

@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, btree_map};
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Bound, Range};
 
 /// A set of `u64` points as sorted, disjoint, coalesced half-open ranges.
 ///
@@ -143,6 +143,19 @@ impl RangeSet {
     pub fn range_at(&self, point: u64) -> Option<Range<u64>> {
         let (&start, &end) = self.ranges.range(..=point).next_back()?;
         (point < end).then_some(start..end)
+    }
+
+    /// Where the next range begins after a point.
+    ///
+    /// ```
+    /// # use elbow_ranges::RangeSet;
+    /// let set = RangeSet::from_iter([0..4, 8..12]);
+    /// assert_eq!((set.next_start(0), set.next_start(7), set.next_start(8)), (Some(8), Some(8), None));
+    /// ```
+    #[must_use]
+    pub fn next_start(&self, point: u64) -> Option<u64> {
+        let after = (Bound::Excluded(point), Bound::Unbounded);
+        self.ranges.range(after).next().map(|(&start, _)| start)
     }
 
     /// Whether every point of `[start, end)` is in the set.

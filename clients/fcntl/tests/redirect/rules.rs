@@ -55,6 +55,20 @@ fn same(program: &str, expected: &str) {
     }
 }
 
+/// The close of a descriptor that only stands for a path gave up the locks of its file.
+#[test]
+fn a_descriptor_that_stands_for_a_path_has_no_part_in_locks() {
+    same(
+        "
+f = open(F, 'r+'); fcntl.lockf(f, fcntl.LOCK_EX)
+os.close(os.open(F, os.O_PATH)); print(lockf_is_free())
+os.close(os.open(F, os.O_RDONLY)); print(lockf_is_free())
+fcntl.flock(f, fcntl.LOCK_EX)
+os.close(os.open(F, os.O_PATH)); print(flock_is_free())",
+        "False\nTrue\nFalse\n",
+    );
+}
+
 #[test]
 fn any_close_releases_fcntls_locks_and_only_those_of_the_file() {
     same(

@@ -178,7 +178,7 @@ impl TextSort {
                 let mut writer = FileWriter::new(file, spill.room().clone());
                 self.begin(&mut writer).map_err(failed("write failed", &name))?;
                 let written = self.merge_to_places(pieces, Goal::Output, writer, failed("write failed", &name))?;
-                written.check_written().map_err(failed("write failed", &name))?;
+                written.finish().map_err(failed("close failed", &name))?;
                 stream
             }
         };
@@ -198,7 +198,8 @@ impl TextSort {
             output::Opened::Stream(stream) => self.write_in_order(sources, stream, &name),
             output::Opened::File(stream, handle) => {
                 let file = PlacedFile::new(self.storage().clone(), handle, spill.cache());
-                self.write_in_order(sources, FileWriter::new(file, spill.room().clone()), &name)?;
+                let written = self.write_in_order(sources, FileWriter::new(file, spill.room().clone()), &name)?;
+                written.finish().map_err(failed("close failed", &name))?;
                 Ok(stream)
             }
         }

@@ -90,9 +90,10 @@ impl FileWriter {
     }
 
     /// Did the disk refuse what the page cache has taken? What it has not tried yet is not known, as after any program's
-    /// last write.
-    pub(super) fn check_written(&self) -> io::Result<()> {
-        Ok(check_written(self.file.handle())?)
+    /// last write. A network file system says so when the file is closed.
+    pub(super) fn finish(self) -> io::Result<()> {
+        check_written(self.file.handle())?;
+        Ok(self.file.storage().close(self.file.handle())?)
     }
 }
 

@@ -47,4 +47,19 @@ impl<W: Write + Send + 'static> Output<W> {
             open: Box::new(move || open().map(|(file, handle)| Opened::File(file, handle))),
         }
     }
+
+    /// What is one or the other, as is found when the inputs have been read: a file with a handle, or a stream without.
+    pub fn either(
+        name: impl Into<String>,
+        open: impl FnOnce() -> io::Result<(W, Option<Handle>)> + Send + 'static,
+    ) -> Self {
+        let opened = |(output, handle)| match handle {
+            Some(handle) => Opened::File(output, handle),
+            None => Opened::Stream(output),
+        };
+        Self {
+            name: name.into(),
+            open: Box::new(move || open().map(opened)),
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Names that are taken for files of their own, and may be of one: nothing says so on SFTP and most FUSE file systems, nor on overlayfs before Linux 6.6.
+//! Names that are taken for files of their own, and may be of one: nothing says so over SFTP and on sshfs, nor on overlayfs before Linux 6.6.
 //!
 //! Two patches of one file, written at the same time, would each find it as the job saw it, and one of them would be lost. So those that look alike are written one after the
 //! other, and the second finds the file changed; and where inode numbers can be trusted, no file is written by two.
@@ -29,8 +29,8 @@ pub(super) enum Aliases<'a> {
 }
 
 impl<'a> Aliases<'a> {
-    /// `is_numbered`: inode numbers tell files apart.
-    pub(super) fn of(record: &'a Record, is_numbered: bool) -> Self {
+    /// `is_numbered`: inode numbers tell files apart. `tells_links`: so do counts of names, as a trial shows, which is made where it matters.
+    pub(super) fn of(record: &'a Record, is_numbered: bool, tells_links: impl FnOnce() -> bool) -> Self {
         if is_numbered {
             return Self::Numbered(Mutex::default());
         }
@@ -38,8 +38,11 @@ impl<'a> Aliases<'a> {
         for patch in &record.patches {
             *looks.entry(look(patch)).or_default() += 1;
         }
-        let alike = looks.into_iter().filter(|(_, count)| *count > 1);
-        Self::Alike(alike.map(|(look, _)| (look, Mutex::default())).collect())
+        looks.retain(|_, count| *count > 1);
+        if !looks.is_empty() && tells_links() {
+            looks.clear();
+        }
+        Self::Alike(looks.into_keys().map(|look| (look, Mutex::default())).collect())
     }
 
     /// Until this is dropped no other patch is written that may be to the same file.

@@ -215,7 +215,8 @@ impl<'a> Apply<'a> {
         self.has_names.store(true, Ordering::Release);
         let patches: Vec<_> = record.patches.iter().zip(&self.patched).collect();
         let traits = self.storage().file_system_traits(&self.tree.root);
-        let aliases = Aliases::of(record, traits.is_ok_and(|traits| traits.tells_inos_apart));
+        let tells_links = || self.tried(&self.tells_links, behaviours::tells_links).unwrap_or(false);
+        let aliases = Aliases::of(record, traits.is_ok_and(|traits| traits.tells_inos_apart), tells_links);
         let write = |(patch, begun): &(&'a Patch, &OnceLock<_>)| {
             let _alone = aliases.wait(patch);
             Contents::of(self).patch(patch, begun, &aliases)

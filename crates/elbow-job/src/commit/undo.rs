@@ -16,7 +16,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use elbow_file::{Errno, FileType, RenameMode, Time};
+use elbow_file::{Errno, FileType, Handle, RenameMode, Time};
 
 use super::apply::{Apply, Linked, Placed, levels};
 use super::content::Contents;
@@ -24,7 +24,7 @@ use super::draft::SET_IDS;
 use super::failure::{Failure, Refusal, StepResult, failure, none_of};
 use super::keep::lost_content;
 use super::late::Immovable;
-use super::record::{Attributes, Departure, Expected, Patch, Placement, Replaced, Slot};
+use super::record::{Attributes, Departure, Expected, Patch, Placement, PlacementSource, Replaced, Slot};
 use crate::action::{NewAttrs, NewXattrs};
 use crate::closed;
 use crate::execute::{is_ever_opened, was_opened};
@@ -357,11 +357,7 @@ impl Undo<'_, '_> {
     /// A placed object goes back to where it waited; what it replaced gets its name again.
     fn displace(&self, placement: &Placement, placed: &Placed) -> StepResult {
         let Some((dir, name)) = none_if_no_path(self.apply.tree.parent_of(&placement.to))? else {
-            let may_be_exchanged = !self.apply.is_first()
-                || placed.is_exchanged.load(Ordering::Acquire)
-                || placed.is_made.load(Ordering::Acquire);
-            // What it has replaced waits for that directory, and must not go with the job.
-            return match placement.replaced.is_some() && may_be_exchanged {
+            return match self.keeps_replaced(placement, placed)? {
                 true => Err(MOVED_AWAY),
                 false => Ok(()),
             };
@@ -510,16 +506,44 @@ impl Undo<'_, '_> {
 
     /// The directory that an object has left is not at its path any more. What waits in it has gone with it; what waits elsewhere must not go with the job.
     fn is_nowhere(&self, departure: &Departure) -> StepResult {
-        let (there, slot) = match &departure.slot {
-            Slot::Beside(_) => return Ok(()),
-            Slot::InJob(name) => (Some(self.apply.job.clone()), name),
-            Slot::At(path, name) => (none_if_missing(self.apply.tree.dir(path))?, name),
+        let Some((there, slot)) = self.elsewhere(&departure.slot)? else {
+            return Ok(());
         };
-        let Some(there) = there else { return Ok(()) };
         match self.apply.look(&there, slot)? {
             Some(_) => Err(MOVED_AWAY),
             None => Ok(()),
         }
+    }
+
+    /// Does what a placement has replaced wait for a directory that is not at its path any more? Who comes after a death cannot know of what waits below that.
+    fn keeps_replaced(&self, placement: &Placement, placed: &Placed) -> Result<bool, Errno> {
+        let Some(replaced) = &placement.replaced else {
+            return Ok(false);
+        };
+        if self.apply.is_first() {
+            return Ok(placed.is_exchanged.load(Ordering::Acquire) || placed.is_made.load(Ordering::Acquire));
+        }
+        let PlacementSource::Slot(slot) = &placement.from else {
+            return Ok(false);
+        };
+        let Some((there, slot)) = self.elsewhere(slot)? else {
+            return Ok(false);
+        };
+        let has_spare = self.apply.look(&there, replaced.spare.as_os_str())?.is_some();
+        let waiting = self.apply.look(&there, slot)?;
+        let is_exchanged = waiting
+            .zip(replaced.seen)
+            .is_some_and(|(waiting, seen)| seen.is(&waiting));
+        Ok(has_spare || is_exchanged)
+    }
+
+    /// Where something waits that is not in the directory that it has left, or is to get to.
+    fn elsewhere<'s>(&self, slot: &'s Slot) -> Result<Option<(Handle, &'s OsStr)>, Errno> {
+        Ok(match slot {
+            Slot::Beside(_) => None,
+            Slot::InJob(name) => Some((self.apply.job.clone(), name)),
+            Slot::At(path, name) => none_if_missing(self.apply.tree.dir(path))?.map(|dir| (dir, name.as_os_str())),
+        })
     }
 }
 

@@ -20,15 +20,20 @@ impl Inodes {
         };
         let mut bytes = 0;
         let memory = content.dirty.iter().filter_map(|(range, piece)| match piece {
-            Piece::Memory(chunk) if chunk.is_idle() => Some((range, chunk.clone())),
+            Piece::Memory(chunk) if chunk.is_idle(content.parts_of(range.start, chunk)) => Some((range, chunk)),
             _ => None,
         });
-        memory
+        let memory: Vec<_> = memory
             .take_while(|(range, _)| {
                 let before = bytes;
                 bytes += range.end - range.start;
                 before < most
             })
+            .collect();
+        // Each clone is one that uses the buffer.
+        memory
+            .into_iter()
+            .map(|(range, chunk)| (range, chunk.clone()))
             .collect()
     }
 

@@ -364,6 +364,15 @@ impl Content {
         }
     }
 
+    /// How many pieces are parts of the buffer of one that begins here: what overwrites it in the middle leaves two.
+    pub(super) fn parts_of(&self, at: u64, chunk: &Chunk) -> usize {
+        let whole = chunk.whole(at);
+        let around = self.dirty.whole_overlapping(whole.start, whole.end);
+        around
+            .filter(|(_, piece)| matches!(piece, Piece::Memory(other) if other.same_buffer(chunk)))
+            .count()
+    }
+
     fn clean_old(&self, at: u64, end: u64) -> (SegmentSource, u64) {
         if let Some(range) = self.written.range_at(at) {
             return (SegmentSource::Target(at), range.end.min(end));
@@ -372,11 +381,7 @@ impl Content {
             return (SegmentSource::Piece(Piece::Zero), range.end.min(end));
         }
         let patched = [&self.written, &self.zeroed];
-        let next = patched
-            .iter()
-            .filter_map(|set| set.iter().find(|r| r.start > at))
-            .map(|r| r.start)
-            .min();
+        let next = patched.iter().filter_map(|set| set.next_start(at)).min();
         let end = end.min(next.unwrap_or(end));
         if at < self.kept {
             (SegmentSource::Original(at), end.min(self.kept))

@@ -76,12 +76,18 @@ impl Chunk {
         &self.buffer.bytes[self.start..self.end]
     }
 
-    /// Nobody writes or reads it at the moment, so letting go of it frees its memory.
-    pub(super) fn is_idle(&self) -> bool {
-        Arc::strong_count(&self.buffer) == 1
+    /// Nobody but the file that has so many parts of its buffer writes or reads it at the moment, so letting go of them frees its memory.
+    pub(super) fn is_idle(&self, parts: usize) -> bool {
+        Arc::strong_count(&self.buffer) == parts
     }
 
-    fn same_buffer(&self, other: &Self) -> bool {
+    /// Where in the file its buffer would begin and end, if this part begins here.
+    pub(super) fn whole(&self, at: u64) -> Range<u64> {
+        let begin = at.saturating_sub(self.start as u64);
+        begin..begin + self.buffer.bytes.len() as u64
+    }
+
+    pub(super) fn same_buffer(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.buffer, &other.buffer)
     }
 

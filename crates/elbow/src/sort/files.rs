@@ -14,17 +14,19 @@ use std::io::{self, Read, Seek};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use elbow_extmem::text::{Input, Output, TextError};
-use elbow_file::Handle;
+use elbow_file::{Handle, RealStorage, Storage};
 use rustix::fs::{Access, OFlags, access, fcntl_getfl};
 
 use crate::standard_streams;
 
 /// Standard input on a command line.
 const STANDARD_INPUT: &str = "-";
+/// In messages.
+const STANDARD_OUTPUT: &str = "standard output";
 
 /// The name in messages.
 pub(super) fn shown(name: &OsStr) -> String {
@@ -112,12 +114,12 @@ fn with_handle(file: File) -> io::Result<(File, Handle)> {
 }
 
 fn standard_output() -> Result<Output<File>> {
-    const NAME: &str = "standard output";
-    let file = standard_streams::stdout().context(NAME)?;
-    Ok(match is_new_file(&file) {
-        true => Output::file(NAME, || with_handle(file)),
-        false => Output::new(NAME, || Ok(file)),
-    })
+    let file = standard_streams::stdout().context(STANDARD_OUTPUT)?;
+    // Others may write to it while the inputs are read.
+    Ok(Output::either(STANDARD_OUTPUT, || match is_new_file(&file) {
+        true => with_handle(file).map(|(file, handle)| (file, Some(handle))),
+        false => Ok((file, None)),
+    }))
 }
 
 /// A regular file with nothing in it, where the next write goes to its beginning.
@@ -127,9 +129,13 @@ fn is_new_file(mut file: &File) -> bool {
     is_empty && !appends && file.stream_position().is_ok_and(|position| position == 0)
 }
 
-/// Whoever writes to the same open file next writes behind the result.
-pub(super) fn go_to_end(mut file: File) {
+/// Whoever writes to the same open file next writes behind the result. Closes it: a network file system may say only then that it could not store it.
+pub(super) fn close_at_end(mut file: File, output: Option<&PathBuf>) -> Result<()> {
     let _ = file.seek(io::SeekFrom::End(0)); // a pipe has no other place
+    let name = || output.map_or_else(|| STANDARD_OUTPUT.to_owned(), |path| path.display().to_string());
+    RealStorage
+        .close(&Handle::new(file.into()))
+        .with_context(|| format!("close failed: {}", name()))
 }
 
 /// The names in a file, each with a NUL behind it.

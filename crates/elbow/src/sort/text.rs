@@ -71,13 +71,14 @@ fn sort_as_asked(args: &SortArgs) -> Result<ExitCode> {
     files::check_readable(&names)?;
     let file = output.map(|path| files::open_output(path)).transpose()?;
     let inputs = inputs(&names, table, file.as_ref());
+    let named = output;
     let output = files::output(output.map(PathBuf::as_path).zip(file))?;
     let watch = SortMonitor::new(args, &names);
     let (file, summary) = watch.over(sort.meter(), || match args.text.merge {
         true => sort.merge(inputs, output),
         false => sort.sort(inputs, output),
     })?;
-    files::go_to_end(file);
+    files::close_at_end(file, named)?;
     watch.report(sort.meter(), &summary);
     Ok(ExitCode::SUCCESS)
 }

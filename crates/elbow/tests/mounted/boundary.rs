@@ -102,6 +102,19 @@ fn a_job_with_little_memory_spills_and_commits() {
     );
 }
 
+/// Two parts of one buffer were each taken for used by somebody, because of the other: a file that has no name got ENOSPC, with room in --scratch.
+#[test]
+fn what_is_overwritten_in_the_middle_of_a_file_without_a_name_is_spilled() {
+    let test_dir = TestDir::new("");
+    let script = "import os, hashlib
+f = os.open('t', os.O_RDWR | os.O_CREAT); os.unlink('t')
+for i in range(400):
+    os.pwrite(f, bytes([i % 251]) * 65536, i << 16); os.pwrite(f, b'xyz', (i << 16) + 32768); os.pwrite(f, b'q', (i << 16) + 9999)
+open('sum', 'w').write(hashlib.sha256(os.pread(f, 400 << 16, 0)).hexdigest())";
+    let test_dir = test_dir.with_options(&["--mem", "8M"]);
+    test_dir.assert_same_as_native(&format!("python3 -c \"{script}\""));
+}
+
 /// What a sort or a database keeps in a file that it has removed at once: writers waited for room that nothing could give them,
 /// in state D, so that no signal ended them.
 #[test]

@@ -535,3 +535,16 @@ fn little_memory_and_few_descriptors_are_enough() {
         );
     }
 }
+
+/// What others wrote to the file that standard output is while the inputs were read was overwritten: it was looked at once, before that.
+#[test]
+fn what_others_write_to_standard_output_before_the_result_stays() {
+    let stage = Stage::new();
+    let script = "{ mkfifo in; elbow sort in & exec 3> in; echo early; echo b >&3; exec 3>&-; wait; } > out
+        { mkfifo one; elbow sort one & exec 3> one; echo a | elbow sort; echo b >&3; exec 3>&-; wait; } > two";
+    let script = script.replace("elbow sort", &format!("{ELBOW} sort"));
+    let run = stage.run("sh", &["-ec", &script], b"");
+    assert!(run.status.success(), "{}", message(&run));
+    assert_eq!(stage.read("out"), b"early\nb\n");
+    assert_eq!(stage.read("two"), b"a\nb\n");
+}
