@@ -182,6 +182,26 @@ fn a_job_by_ssh_that_is_ended_while_it_waits_for_its_turn_changes_nothing() {
     testbed.run("echo more >> near/log").assert_code(0);
 }
 
+/// The far end rolls back by its journal, which had the name that the job was refused: it removed what somebody else had there.
+#[test]
+fn what_somebody_has_under_a_name_that_an_eager_job_by_ssh_is_refused_stays() {
+    let Some(testbed) = Testbed::new() else { return };
+    let (far, out) = (testbed.path("far"), testbed.path("out"));
+    let script = "echo job > near/tmp; until [ -e $OUT/go ]; do sleep 0.02; done; mv near/tmp near/final; sleep 0.5";
+    let job = testbed.start(&["--publish", "eager", "--no-keep"], script);
+    wait_for("the new file under its own name", || {
+        fs::read(far.join("tmp")).is_ok_and(|content| content == b"job\n")
+    });
+    fs::create_dir(far.join("final")).expect("a directory beside the job");
+    fs::write(far.join("final/theirs"), "theirs").expect("a file beside the job");
+    fs::write(out.join("go"), "").expect("a file");
+    let run = job.finish();
+    assert!(run.code != 0 && run.err.contains("final"), "{}: {}", run.code, run.err);
+    assert_eq!(fs::read(far.join("final/theirs")).expect("their file"), b"theirs");
+    assert!(!far.join("tmp").exists(), "something of the job is left");
+    assert_eq!(staging_below(&far), 0);
+}
+
 /// What is passed through is done on the storage itself, which is not here.
 #[test]
 fn nothing_is_passed_through_where_the_storage_is_not_here() {
