@@ -59,6 +59,7 @@ pub fn sort(
         manifest: None,
         freed: 0,
         meter,
+        unsynced: Mutex::default(),
     };
     let announced = meter.input_bytes();
     let passes = Pass::count(announced.div_ceil(memory.run_bytes as u64), memory.fan_in_max);

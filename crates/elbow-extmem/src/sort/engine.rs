@@ -46,6 +46,8 @@ pub(super) struct Engine<'a> {
     /// Up to where the input is freed, in place; durably, once that is noted.
     pub(super) freed: u64,
     pub(super) meter: &'a Meter,
+    /// What the first sync said that failed.
+    pub(super) unsynced: Mutex<Option<Errno>>,
 }
 
 impl Engine<'_> {
@@ -236,9 +238,16 @@ impl Engine<'_> {
         Ok(self.memory.window(free.min(data), lanes))
     }
 
+    /// Fails once it has failed for any lane: the kernel tells once that it could not write something, to whoever asks first, and takes it for written then.
     fn sync(&self, file: u8) -> Result<()> {
         let file = self.files.get(file)?;
-        self.storage.sync(file.handle()).map_err(failed("syncing", &file.path))
+        let mut unsynced = self.unsynced.lock();
+        let synced = match *unsynced {
+            Some(errno) => Err(errno),
+            None => self.storage.sync(file.handle()),
+        };
+        *unsynced = synced.err();
+        synced.map_err(failed("syncing", &file.path))
     }
 
     /// Makes a state durable, where that is wanted.

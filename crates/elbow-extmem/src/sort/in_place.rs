@@ -387,6 +387,7 @@ impl Sort<'_> {
             manifest: None,
             freed: manifest.mark.freed,
             meter: self.meter,
+            unsynced: Mutex::default(),
         };
         // Both before anything is freed.
         for file in state.holding() {

@@ -34,6 +34,25 @@ fn several_inputs_and_standard_input_are_sorted_together_in_their_order() {
     assert_eq!(testbed.names(), ["empty", "first", "last", "out"]);
 }
 
+/// It was opened to be looked at, closed, and opened again: who wrote to it had lost its reader by then.
+#[test]
+fn a_pipe_with_a_name_is_opened_once() {
+    let testbed = Testbed::new();
+    let input = megabytes(2, 7);
+    rustix::fs::mkfifoat(
+        rustix::fs::CWD,
+        testbed.path("pipe"),
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+    )
+    .expect("a pipe");
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| fs::write(testbed.path("pipe"), &input));
+        testbed.sort(&stable(&["-o", "out", "pipe"])).assert_code(0);
+        writer.join().expect("no panic").expect("a reader until the end");
+    });
+    assert!(testbed.read("out") == sorted(&input));
+}
+
 #[test]
 fn the_output_may_be_an_input() {
     let input = megabytes(3, 1);

@@ -1,12 +1,13 @@
 //! The inputs, one after the other: files and standard input.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use elbow_extmem::sort::{RecordFormat, SortError};
+use rustix::fs::{Access, access};
 
 use crate::sort::args::SortArgs;
 use crate::standard_streams;
@@ -32,9 +33,7 @@ impl Inputs {
         let mut bytes = (!files.iter().any(|name| name == "-")).then_some(0_u64);
         for name in files.iter().filter(|name| *name != "-") {
             let path = Path::new(name);
-            let found = File::open(path)
-                .and_then(|file| file.metadata())
-                .with_context(|| format!("{}", path.display()))?;
+            let found = looked_at(path).with_context(|| format!("{}", path.display()))?;
             let (size, record) = (found.len(), format.bytes() as u64);
             if found.is_file() && !size.is_multiple_of(record) {
                 let path = path.to_owned();
@@ -48,6 +47,15 @@ impl Inputs {
             left: Vec::from(files).into_iter(),
             now: None,
         })
+    }
+}
+
+/// Whether it can be opened is tried with a file alone: who writes to a pipe waits for one reader, who is to be the one that reads.
+fn looked_at(path: &Path) -> std::io::Result<Metadata> {
+    let found = std::fs::metadata(path)?;
+    match found.is_file() {
+        true => File::open(path)?.metadata(),
+        false => access(path, Access::READ_OK).map(|()| found).map_err(Into::into),
     }
 }
 
