@@ -242,8 +242,10 @@ fn a_waiter_that_is_stopped_past_its_lease_asks_again() {
 fn a_command_that_ends_right_after_its_lock_was_lost_has_not_worked() {
     let lockd = Lockd::start(&["--ttl", "300ms"]);
     let process = lockd.process();
-    // It is dead when the command ends: nobody has waited for it yet.
-    let kill = format!("kill -9 {process}; until grep -q '^State:.Z' /proc/{process}/status; do :; done");
+    // It is dead when the command ends: nobody has waited for it yet. Its first thread may be so before the others, which still hold its connections.
+    let kill = format!(
+        "kill -9 {process}; until grep -q '^State:.Z' /proc/{process}/status && [ /proc/{process}/task/* = /proc/{process}/task/{process} ] 2> /dev/null; do :; done"
+    );
     let words = ["lock", "hold", "f", "--", "sh", "-c", &kill];
     let ended = lockd.elbow(&words).output().unwrap();
     let complaint = String::from_utf8_lossy(&ended.stderr);
