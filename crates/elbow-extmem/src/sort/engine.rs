@@ -351,7 +351,7 @@ impl Checkpoint for Progress<'_, '_> {
             }
             (pass.from, pass.to, since)
         };
-        // Without the lock: a sync takes long, and the other lanes need not wait for it.
+        // Without the lock: a sync takes long, and lanes that have not come so far need not wait for it.
         let mut tail = None;
         if self.engine.manifest.is_some() {
             self.engine.sync(to)?;

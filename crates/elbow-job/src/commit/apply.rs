@@ -924,7 +924,6 @@ impl<'a> Apply<'a> {
     }
 }
 
-/// The storage does not know this kind of rename.
 /// Runs of items whose paths are equally deep.
 pub(super) fn levels<T>(items: &[T], path: impl Fn(&T) -> &PathBuf) -> impl DoubleEndedIterator<Item = &[T]> {
     let runs: Vec<&[T]> = items

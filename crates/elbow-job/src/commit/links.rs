@@ -97,12 +97,14 @@ impl Apply<'_> {
     /// Takes a link away again that has become one of another file: who replaced the old one had no turn to wait for.
     fn expect_linked(&self, made: Name<'_>, seen: Option<&LinkedObject>) -> StepResult {
         let Some(seen) = seen else { return Ok(()) };
-        let now = self.storage().stat(made.0, made.1)?;
-        if seen.is(&now, || self.storage().file_system_traits(&self.tree.root)) {
-            return Ok(());
-        }
+        let refusal = match self.storage().stat(made.0, made.1) {
+            Ok(now) if seen.is(&now, || self.storage().file_system_traits(&self.tree.root)) => return Ok(()),
+            Ok(_) => REPLACED,
+            Err(errno) => errno.into(),
+        };
+        // Whoever takes the commit back knows of no link that was refused.
         self.storage().unlink(made.0, made.1)?;
-        Err(REPLACED)
+        Err(refusal)
     }
 }
 
