@@ -310,6 +310,17 @@ fn met_at_call(n: u64, place: &Path, ops: &[Op], op: &Op) -> Option<Met> {
     has_come.then_some(Met { dir, outcome, is_done })
 }
 
+/// The same at each call that there is; how many there are.
+fn met_at_each_call(place: &Path, ops: &[Op], op: &Op, mut look: impl FnMut(Met, String)) -> usize {
+    let mut look_at = |n| {
+        let met = met_at_call(n, place, ops, op)?;
+        let what = format!("{ops:?}, before call {n}, done: {}: {:?}", met.is_done, met.outcome);
+        look(met, what);
+        Some(())
+    };
+    (1..).map_while(&mut look_at).count()
+}
+
 /// The same, of which some order of the two is what is left; `false`: there are fewer calls.
 fn meets_at_call(n: u64, place: &Path, other_use: &OtherUse, op: &Op) -> bool {
     let Some(Met { dir, outcome, is_done }) = met_at_call(n, place, &other_use.ops, op) else {
@@ -438,38 +449,33 @@ fn a_directory_that_is_moved_away_at_any_call_of_a_commit_costs_no_old_file() {
     let other = Op::Rename(s("d"), s("d2"), RenameMode::NoReplace);
     let mut stuck = 0;
     for moves in [away, over, anew] {
-        let calls = (1..)
-            .map_while(|n| {
-                let Met { dir, outcome, is_done } = met_at_call(n, temp.path(), &moves, &other)?;
-                let what = format!("{moves:?}, before call {n}, done: {is_done}: {outcome:?}");
-                let has_replaced = matches!(outcome, Ok(Outcome::Committed));
-                let replaced = moves.iter().filter_map(|op| match op {
-                    Op::Rename(_, to, RenameMode::Replace) if has_replaced => Some(to.as_str()),
-                    _ => None,
-                });
-                let replaced: Vec<&str> = replaced.collect();
-                let assert_all = |when: &str| {
-                    let found = contents_below(dir.path());
-                    for name in ["d/a", "d/b", "e/a", "full/x"]
-                        .iter()
-                        .filter(|name| !replaced.contains(name))
-                    {
-                        let old = format!("the old {name}, ten and more");
-                        assert!(found.contains(&old), "{what}: {when} {old:?} is gone: {found:?}");
-                    }
-                };
-                assert_all("after it");
-                if outcome.is_err() {
-                    stuck += 1;
-                    // Whoever moves it back lets the job be ended.
-                    std::fs::rename(dir.path().join("d2"), dir.path().join("d")).unwrap();
-                    let ended = recovered(dir.path(), &(Arc::new(RealStorage) as Arc<dyn Storage>));
-                    assert!(!has_staging(dir.path()), "{what}: {ended:?}");
-                    assert_all("after a recovery");
+        let calls = met_at_each_call(temp.path(), &moves, &other, |Met { dir, outcome, .. }, what| {
+            let has_replaced = matches!(outcome, Ok(Outcome::Committed));
+            let replaced = moves.iter().filter_map(|op| match op {
+                Op::Rename(_, to, RenameMode::Replace) if has_replaced => Some(to.as_str()),
+                _ => None,
+            });
+            let replaced: Vec<&str> = replaced.collect();
+            let assert_all = |when: &str| {
+                let found = contents_below(dir.path());
+                for name in ["d/a", "d/b", "e/a", "full/x"]
+                    .iter()
+                    .filter(|name| !replaced.contains(name))
+                {
+                    let old = format!("the old {name}, ten and more");
+                    assert!(found.contains(&old), "{what}: {when} {old:?} is gone: {found:?}");
                 }
-                Some(())
-            })
-            .count();
+            };
+            assert_all("after it");
+            if outcome.is_err() {
+                stuck += 1;
+                // Whoever moves it back lets the job be ended.
+                std::fs::rename(dir.path().join("d2"), dir.path().join("d")).unwrap();
+                let ended = recovered(dir.path(), &(Arc::new(RealStorage) as Arc<dyn Storage>));
+                assert!(!has_staging(dir.path()), "{what}: {ended:?}");
+                assert_all("after a recovery");
+            }
+        });
         assert!(calls > 20, "{calls} calls of {moves:?}");
     }
     assert!(stuck > 0, "it was never stuck");
@@ -505,28 +511,23 @@ fn a_link_is_of_the_file_that_the_job_saw_whenever_that_is_replaced() {
     let links = [Op::Link(s("b"), s("m")), Op::Create(s("n"))];
     let other = Op::Rename(s("e/a"), s("b"), RenameMode::Replace);
     let mut refused = 0;
-    let calls = (1..)
-        .map_while(|n| {
-            let Met { dir, outcome, is_done } = met_at_call(n, temp.path(), &links, &other)?;
-            let what = format!("before call {n}, done: {is_done}: {outcome:?}");
-            match outcome {
-                Ok(Outcome::Committed) => {
-                    let link = std::fs::read_to_string(dir.path().join("m")).unwrap();
-                    assert_eq!(link, "the old b, ten and more", "{what}");
-                }
-                Ok(Outcome::RolledBack(_)) => {
-                    refused += 1;
-                    assert!(
-                        !dir.path().join("m").exists() && !dir.path().join("n").exists(),
-                        "{what}"
-                    );
-                }
-                _ => panic!("{what}"),
+    let calls = met_at_each_call(temp.path(), &links, &other, |Met { dir, outcome, .. }, what| {
+        match outcome {
+            Ok(Outcome::Committed) => {
+                let link = std::fs::read_to_string(dir.path().join("m")).unwrap();
+                assert_eq!(link, "the old b, ten and more", "{what}");
             }
-            assert!(!has_staging(dir.path()), "{what}");
-            Some(())
-        })
-        .count();
+            Ok(Outcome::RolledBack(_)) => {
+                refused += 1;
+                assert!(
+                    !dir.path().join("m").exists() && !dir.path().join("n").exists(),
+                    "{what}"
+                );
+            }
+            _ => panic!("{what}"),
+        }
+        assert!(!has_staging(dir.path()), "{what}");
+    });
     assert!(
         calls > 10 && refused > 0,
         "{calls} calls, {refused} times it was refused"

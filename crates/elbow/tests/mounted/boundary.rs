@@ -10,7 +10,7 @@ use elbow_file::{Handle, RealStorage, Storage};
 use elbow_testkit::slowfs::{self, SlowFs, SlowOptions};
 
 use crate::loop_disk::LoopDisk;
-use crate::test_dir::{TestDir, wait_for};
+use crate::test_dir::{Running, TestDir, wait_for};
 
 /// An old tree with old times, to be changed in every way by [`CHANGES`].
 const OLD: &str = "mkdir -p d/sub keep empty; for i in 1 2 3 4 5; do seq $i 5000 > d/$i; printf $i > d/sub/$i; done
@@ -23,7 +23,19 @@ const CHANGES: &str = "printf changed >> d/1; rm d/2; mv d/3 d/sub/moved; trunca
 
 /// A script that makes the changes, then waits until the test has looked.
 fn changes_then_wait(end: &str) -> String {
-    format!("{CHANGES}\n: > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done; {end}")
+    waiting_between(CHANGES, end)
+}
+
+/// A script that waits between two parts until the test has looked, or done something.
+fn waiting_between(first: &str, then: &str) -> String {
+    format!("{first}\n: > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done; {then}")
+}
+
+/// Starts a job, and waits until its command has come to where it waits.
+fn start_to_its_wait(test_dir: &TestDir, options: &[&str], script: &str) -> Running {
+    let job = test_dir.start_job(options, script);
+    wait_for("the job's changes", || test_dir.outside("changed").exists());
+    job
 }
 
 #[test]
@@ -32,8 +44,7 @@ fn nothing_is_visible_before_the_commit_and_all_of_it_after() {
     test_dir.assert_same_as_native(CHANGES);
 
     let before = test_dir.restore();
-    let job = test_dir.start_job(&[], &changes_then_wait("exit 0"));
-    wait_for("the job's changes", || test_dir.outside("changed").exists());
+    let job = start_to_its_wait(&test_dir, &[], &changes_then_wait("exit 0"));
     test_dir.assert_seen_from_outside_as(&before);
     test_dir.touch_outside("go");
     job.finish().assert_code(0);
@@ -149,9 +160,8 @@ fn the_job_sees_its_own_writes_before_they_are_on_the_storage() {
 fn a_conflict_rolls_back_and_names_the_path() {
     let test_dir = TestDir::new("printf mine > contested; printf x > other");
     test_dir.restore();
-    let script = "printf job >> contested; printf new > new; : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
-    let job = test_dir.start_job(&[], script);
-    wait_for("the job's changes", || test_dir.outside("changed").exists());
+    let script = waiting_between("printf job >> contested; printf new > new", ":");
+    let job = start_to_its_wait(&test_dir, &[], &script);
     std::fs::write(test_dir.work("contested"), "theirs, and longer").expect("writing beside the job");
     test_dir.touch_outside("go");
     let run = job.finish();
@@ -167,9 +177,8 @@ fn a_conflict_rolls_back_and_names_the_path() {
 fn another_directory_in_the_place_of_one_that_the_job_moves_is_a_conflict() {
     let test_dir = TestDir::new("mkdir d; echo old > d/f");
     test_dir.restore();
-    let script = "mv d e; cat e/f > seen; : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
-    let job = test_dir.start_job(&[], script);
-    wait_for("the job's changes", || test_dir.outside("changed").exists());
+    let script = waiting_between("mv d e; cat e/f > seen", ":");
+    let job = start_to_its_wait(&test_dir, &[], &script);
     std::fs::rename(test_dir.work("d"), test_dir.work("kept")).expect("moving it beside the job");
     std::fs::create_dir(test_dir.work("d")).expect("a directory");
     test_dir.touch_outside("go");
@@ -186,9 +195,8 @@ fn another_directory_in_the_place_of_one_that_the_job_moves_is_a_conflict() {
 fn an_eager_job_gives_no_name_that_somebody_else_has_by_then() {
     let test_dir = TestDir::new("echo old > old");
     test_dir.restore();
-    let script =
-        "echo job > tmp; : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done; mv tmp final; sleep 0.3";
-    let job = test_dir.start_job(&["--publish", "eager", "--no-keep"], script);
+    let script = waiting_between("echo job > tmp", "mv tmp final; sleep 0.3");
+    let job = test_dir.start_job(&["--publish", "eager", "--no-keep"], &script);
     wait_for("the new file under its own name", || test_dir.read("tmp") == b"job\n");
     std::fs::write(test_dir.work("final"), "theirs").expect("writing beside the job");
     test_dir.touch_outside("go");
@@ -205,10 +213,8 @@ fn a_recovery_of_an_eager_job_removes_nothing_that_somebody_else_has_made() {
     for make in ["mv tmp final", "mkdir final", "echo job > final", "ln tmp final"] {
         let test_dir = TestDir::new("echo old > old");
         test_dir.restore();
-        let script = format!(
-            "echo job > tmp; : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done; {make}
-            until ! echo more >> tmp2; do sleep 0.02; done 2> /dev/null; : > \"$OUT/failed\"; sleep 100"
-        );
+        let failing = "until ! echo more >> tmp2; do sleep 0.02; done 2> /dev/null; : > \"$OUT/failed\"; sleep 100";
+        let script = waiting_between("echo job > tmp", &format!("{make}\n{failing}"));
         let job = test_dir.start_job(&["--publish", "eager"], &script);
         wait_for("the new file under its own name", || test_dir.read("tmp") == b"job\n");
         std::fs::create_dir(test_dir.work("final")).expect("a directory beside the job");
@@ -256,9 +262,8 @@ fn changed_links_go_with_their_directory_and_the_file_stays_changed_elsewhere() 
 fn a_conflict_can_be_won() {
     let test_dir = TestDir::new("printf mine > contested");
     test_dir.restore();
-    let script = "printf job > contested; : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
-    let job = test_dir.start_job(&["--on-conflict", "overwrite"], script);
-    wait_for("the job's changes", || test_dir.outside("changed").exists());
+    let script = waiting_between("printf job > contested", ":");
+    let job = start_to_its_wait(&test_dir, &["--on-conflict", "overwrite"], &script);
     std::fs::write(test_dir.work("contested"), "theirs").expect("writing beside the job");
     test_dir.touch_outside("go");
     job.finish().assert_code(0);
@@ -528,9 +533,8 @@ fn staging_in(directory: &Path) -> Vec<PathBuf> {
 fn what_others_made_in_a_removed_directory_is_a_conflict_that_can_be_won() {
     for (options, code) in [(&[][..], 125), (&["--on-conflict", "overwrite"], 0)] {
         let test_dir = TestDir::new("mkdir -p d/sub; printf 1 > d/old");
-        let script = "rm -r d; : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
-        let job = test_dir.start_job(options, script);
-        wait_for("the job's changes", || test_dir.outside("changed").exists());
+        let script = waiting_between("rm -r d", ":");
+        let job = start_to_its_wait(&test_dir, options, &script);
         for name in ["d/theirs", "d/sub/theirs"] {
             fs::write(test_dir.work(name), "theirs").expect("writing beside the job");
         }
