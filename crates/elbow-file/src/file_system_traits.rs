@@ -175,8 +175,25 @@ pub(crate) fn options_of_mount(table: &str, mount: u64) -> Option<&str> {
 }
 
 fn options_where<'a>(table: &'a str, field: usize, is: &str) -> Option<&'a str> {
-    let line = table.lines().find(|line| line.split(' ').nth(field) == Some(is))?;
-    line.rsplit(' ').next()
+    line_where(table, field, is)?.rsplit(' ').next()
+}
+
+fn line_where<'a>(table: &'a str, field: usize, is: &str) -> Option<&'a str> {
+    table.lines().find(|line| line.split(' ').nth(field) == Some(is))
+}
+
+/// What is mounted by the mount of this number ([`Identity::mount`]), and which directory of that, as the table of mounts says
+/// (proc_pid_mountinfo(5)). `None`: it is not there, or the kernel is older than 5.8 and has not told the number.
+#[must_use]
+pub fn what_is_mounted(mount: u64) -> Option<String> {
+    what_is_mounted_in(&mounts(), mount)
+}
+
+fn what_is_mounted_in(table: &str, mount: u64) -> Option<String> {
+    const ROOT_FIELD: usize = 3;
+    let line = line_where(table, 0, &mount.to_string())?;
+    let source = line.split(' ').skip_while(|field| *field != "-").nth(2)?;
+    Some(format!("{source} {}", line.split(' ').nth(ROOT_FIELD)?))
 }
 
 #[cfg(test)]
@@ -201,6 +218,17 @@ mod tests {
         assert_eq!(with("index=off"), Some(false));
         assert_eq!(renames_of_lower_dirs(layers, Some("Y\n")), Some(true));
         assert_eq!(renames_of_lower_dirs(layers, None), None);
+    }
+
+    #[test]
+    fn what_is_mounted_is_told_with_its_directory() {
+        let table = "22 1 254:1 / / rw shared:1 - ext4 /dev/root rw
+30 22 0:50 / /mnt rw - fuse.sshfs one:/x rw
+31 22 0:51 /sub /mnt rw shared:3 - fuse.sshfs two:/x rw";
+        let what = |mount| what_is_mounted_in(table, mount);
+        assert_eq!(what(30).as_deref(), Some("one:/x /"));
+        assert_eq!(what(31).as_deref(), Some("two:/x /sub"));
+        assert_eq!(what(3), None);
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub use dig::dig;
 pub use direct::{DIRECT_ALIGNMENT, direct, frees_whole_extents};
 pub use extents::{Extent, ExtentKind, Extents};
 pub use far_end::{Completion, FarAnswer, FarEnd, FarWorker, Order, Worked, errno_from_elsewhere};
-pub use file_system_traits::{FileSystemTraits, Identity};
+pub use file_system_traits::{FileSystemTraits, Identity, what_is_mounted};
 pub use handle::{Errno, Handle, Result};
 pub use layer::StorageLayer;
 pub use lock::{try_lock, unlock, unlock_open_file};

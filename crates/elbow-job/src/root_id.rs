@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use elbow_file::{Handle, Storage, Time};
+use elbow_file::{Handle, Storage, Time, what_is_mounted};
 
 /// Where a directory of another machine is, as whoever connects to it says: what it is called here tells nothing, as any directory can be shown
 /// under any name.
@@ -35,8 +35,12 @@ impl RootId {
     pub(crate) fn of(storage: &dyn Storage, root: &Handle, path: &Path, elsewhere: Option<&Elsewhere>) -> Self {
         let stat = storage.stat_handle(root);
         let (dev, ino) = stat.map_or((0, 0), |stat| (stat.dev, stat.ino));
-        let born = storage.identity(root).ok().and_then(|identity| identity.born);
-        Self::new(path, elsewhere, (dev, ino), born)
+        let identity = storage.identity(root).ok();
+        let untold = identity.filter(|identity| elsewhere.is_none() && identity.born.is_none());
+        Self {
+            mounted: untold.and_then(|identity| what_is_mounted(identity.mount)),
+            ..Self::new(path, elsewhere, (dev, ino), identity.and_then(|identity| identity.born))
+        }
     }
 
     /// Of a directory with this path that was looked at.
@@ -45,12 +49,9 @@ impl RootId {
         reason = "its name for people and later runs, not what is in it"
     )]
     pub(crate) fn new(path: &Path, elsewhere: Option<&Elsewhere>, (dev, ino): (u64, u64), born: Option<Time>) -> Self {
-        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let mounts = || std::fs::read_to_string("/proc/self/mountinfo").ok();
-        let mounted = mounts().filter(|_| elsewhere.is_none() && born.is_none());
         Self {
-            mounted: mounted.and_then(|mounts| mounted_at(&mounts, &path)),
-            path,
+            mounted: None,
+            path: std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
             elsewhere: elsewhere.cloned(),
             dev,
             ino,
@@ -80,49 +81,9 @@ impl RootId {
     }
 }
 
-/// What is mounted at the last of the mount points above a path, and which directory of that (proc_pid_mountinfo(5)).
-fn mounted_at(mounts: &str, path: &Path) -> Option<String> {
-    const ROOT: usize = 3;
-    const MOUNT_POINT: usize = 4;
-    let path = escaped(path);
-    let is_above = |point: &str| {
-        let rest = path.strip_prefix(point.trim_end_matches('/'));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    let found = mounts.lines().filter_map(|line| {
-        let fields: Vec<&str> = line.split(' ').collect();
-        let point = fields.get(MOUNT_POINT).filter(|point| is_above(point))?;
-        let source = fields.iter().skip_while(|field| **field != "-").nth(2)?;
-        Some((point.len(), format!("{source} {}", fields[ROOT])))
-    });
-    // Of two at one point the later one hides the other.
-    found.max_by_key(|(length, _)| *length).map(|(_, place)| place)
-}
-
-/// As the table of mounts writes a path.
-fn escaped(path: &Path) -> String {
-    let path = path.to_string_lossy();
-    let escape = |letter: char| match letter {
-        ' ' | '\t' | '\n' | '\\' => format!("\\{:03o}", u32::from(letter)),
-        letter => letter.to_string(),
-    };
-    path.chars().map(escape).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_mounted_last_at_the_nearest_point_is_what_is_there() {
-        let mounts = "22 1 254:1 / / rw shared:1 - ext4 /dev/root rw
-30 22 0:50 / /mnt/a\\040b rw - fuse.sshfs one:/x rw
-31 22 0:51 /sub /mnt/a\\040b rw shared:3 - fuse.sshfs two:/x rw";
-        let place = |path: &str| mounted_at(mounts, Path::new(path));
-        assert_eq!(place("/mnt/a b/c").as_deref(), Some("two:/x /sub"));
-        assert_eq!(place("/mnt/a bc").as_deref(), Some("/dev/root /"));
-        assert_eq!(place("/").as_deref(), Some("/dev/root /"));
-    }
 
     /// A job whose results were all saved here was resumed into whatever network file system was mounted at its directory then.
     #[test]
